@@ -1,23 +1,28 @@
 """Every drafter serves models of mlx-lm; what they write is what mlx-lm writes without them.
 
 A draft model may be of either door and of any kind, one with recurrent states too. Heads read the
-states that enter layers of mlx-lm's model.
+states that enter layers of mlx-lm's model; an early exit runs some of its layers.
 """
 
+import numpy as np
 import pytest
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
+from mlxspec.drafters.early_exit import EarlyExitDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.engine.engine import Engine
+from mlxspec.errors import UnsupportedOperationError
 from mlxspec.kv.cache import Cache
 from mlxspec.measure.chi_square import fit
 from mlxspec.params import GenerationParams, SamplingParams
 from tests.support.pairwise import each_value
-from tests.support.tiny import ToyTokenizer, emitted, tiny_model
-from tests.support.tiny_adapted import VOCAB, adapted, greedy, joint_law, source
+from tests.support.tiny import ToyTokenizer, emitted, make_cache, tiny_model
+from tests.support.tiny_adapted import VOCAB, adapted, greedy, joint_law, source, twin_of
 from tests.support.tiny_heads_eagle import eagle3_drafter, eagle_drafter
+from tests.support.tiny_heads_exit import exit_head, random_exit
 from tests.support.tiny_heads_medusa import medusa_drafter
 from tests.support.truth import Target
 from tests.verify.test_joint_distribution import PROMPT as SAMPLED_PROMPT
@@ -136,3 +141,47 @@ def test_the_first_tokens_follow_the_joint_law_of_the_target(case):
         kept += num_kept
     assert fit(texts, law).p_value > LEAST_P
     assert kept > DRAWS / 10
+
+
+def reply(target, head):
+    drafter = EarlyExitDrafter(head, target, threshold=0.01)
+    engine = Engine(target, drafter, ToyTokenizer(VOCAB))
+    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=4)
+    return list(engine.generate(PROMPT, params))
+
+
+def accepted(events):
+    return [event.path for event in events if event.t == "verify"]
+
+
+@pytest.mark.parametrize("kind", ["full", "rotating"])
+def test_an_exit_drafts_and_replies_as_on_the_port(kind):
+    head = exit_head(PORT)
+    model = twin_of(PORT)
+    events = reply(Decoder(model, make_cache(PORT, kind)), head)
+    assert emitted(events) == Target(PORT, kind).greedy(PROMPT, LENGTH)
+    assert accepted(events) == accepted(reply(Decoder(PORT, make_cache(PORT, kind)), head))
+    assert any(accepted(events))
+
+
+def test_a_forward_that_is_continued_gives_the_states_of_a_whole_one():
+    tree = DraftTree.from_lists([4, 9, 2, 11, 5], [-1, 0, 1, 1, 0])
+    model = adapted("qwen3")
+    whole, parts = Decoder(model), Decoder(model)
+    for decoder in (whole, parts):
+        decoder.observe(PROMPT)
+    for token in (4, 9):
+        parts.extend_lower(token, 1)
+    found, true = parts.forward_tree(tree), whole.forward_tree(tree)
+    np.testing.assert_allclose(np.array(found), np.array(true), rtol=1e-4, atol=1e-4)
+    parts.commit([0, 1, 3])
+    whole.commit([0, 1, 3])
+    after = [np.array(decoder.next_logits()) for decoder in (parts, whole)]
+    np.testing.assert_allclose(*after, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["lfm2", "gemma2"])  # a state; embeddings that are scaled
+def test_an_exit_is_refused_where_the_parts_are_not_the_whole(kind):
+    model = adapted(kind)
+    with pytest.raises(UnsupportedOperationError, match="run as a whole only"):
+        EarlyExitDrafter(random_exit(model), Decoder(model))

@@ -1,10 +1,18 @@
-"""From a name to a path: folders, files, hub ids, and the models on this disk."""
+"""From a name to a path: folders, files, hub ids, downloads, and the models on this disk.
 
+Downloads come from a local hub by the real client: complete, stopped, resumed, offline. Models of
+other programs on this disk have one name each.
+"""
+
+import hashlib
+import json
+from contextlib import contextmanager, suppress
 from functools import partial
-from types import MappingProxyType
+from http.server import BaseHTTPRequestHandler
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
-from huggingface_hub import scan_cache_dir
+from huggingface_hub import scan_cache_dir, snapshot_download
 from huggingface_hub.errors import (
     GatedRepoError,
     LocalEntryNotFoundError,
@@ -14,7 +22,9 @@ from huggingface_hub.errors import (
 
 from mlxspec.errors import ModelNotFoundError
 from mlxspec.loading import Changes, list_local_models, load_model
-from mlxspec.loading.fetch.sources import find_local, find_source
+from mlxspec.loading.fetch.sources import find_local, find_source, local_places
+from mlxspec_cli.main import main
+from tests.support.http_servers import running
 from tests.support.hub_cache import COMMIT, cached_folder
 from tests.support.model_folders import save_folder, save_gguf, save_json, tiny_config
 
@@ -117,3 +127,243 @@ def test_nothing_here_is_an_empty_list(hub, monkeypatch):
         "mlxspec.loading.fetch.sources.scan_cache_dir", partial(scan_cache_dir, hub / "missing")
     )
     assert list_local_models() == []
+
+
+WEIGHTS = "application/vnd.ollama.image.model"
+
+
+@pytest.fixture
+def home(tmp_path, hub):
+    """An empty home folder."""
+    return tmp_path / "user"
+
+
+def folder(path):
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def gguf(path):
+    folder(path.parent)
+    save_gguf(path)
+    return path
+
+
+def ollama(root, name, digest="sha256:abc", owner="library", media=WEIGHTS):
+    """Write a manifest of Ollama and the file that it names."""
+    model, tag = name.split(":")
+    manifest = folder(root / "manifests" / "registry" / owner / model) / tag
+    layers = [{"mediaType": "text", "digest": "sha256:1"}, {"mediaType": media, "digest": digest}]
+    manifest.write_text(json.dumps({"layers": layers}))
+    gguf(root / "blobs" / digest.replace(":", "-"))
+    return manifest
+
+
+def names():
+    return [(place.name, place.source) for place in local_places()]
+
+
+def test_folders_and_files_of_lm_studio_are_found_behind_the_hub_and_the_default_model(home):
+    gguf(home.parent / "home" / "SmolLM2-135M-Instruct.Q4_1.gguf")
+    save_folder(cached_folder(home.parent / "hub"))
+    root = home / ".lmstudio/models/org"
+    mlx = save_folder(folder(root / "tiny-4bit"))
+    file = gguf(root / "tiny-gguf" / "tiny-Q4_K_M.gguf")
+    gguf(root / "tiny-gguf" / "mmproj-tiny.gguf")
+    assert names() == [
+        ("SmolLM2-135M-Instruct", "default"),
+        ("org/tiny", "org/tiny"),
+        ("tiny-4bit", str(mlx)),
+        ("tiny-Q4_K_M", str(file)),
+    ]
+
+
+def test_names_of_ollama_stand_for_the_files_of_their_manifests(home):
+    root = home / ".ollama/models"
+    ollama(root, "qwen2.5:0.5b")
+    ollama(root, "tiny:latest", "sha256:def", owner="someone")
+    ollama(root, "embed:latest", "sha256:123", media="something else")
+    (root / "manifests/registry/library/qwen2.5/torn").write_text("{")
+    (root / "manifests/registry/library/qwen2.5/odd").write_text('{"layers": [7]}')
+    assert names() == [("qwen2.5:0.5b",) * 2, ("someone/tiny:latest",) * 2]
+    found = find_source("qwen2.5:0.5b")
+    assert found.path == root / "blobs" / "sha256-abc"
+    assert load_model("qwen2.5:0.5b").name == "qwen2.5:0.5b"
+
+
+def test_ollama_is_looked_for_where_its_variable_says(home, tmp_path, monkeypatch):
+    ollama(tmp_path / "elsewhere", "a:b")
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "elsewhere"))
+    assert names() == [("a:b", "a:b")]
+
+
+def test_a_manifest_names_no_file_outside_of_its_folder(home):
+    root = home / ".ollama/models"
+    manifest = ollama(root, "a:b")
+    secret = gguf(home / "secret")
+    layers = [{"mediaType": WEIGHTS, "digest": f"{'../' * 3}{secret.name}"}]
+    manifest.write_text(json.dumps({"layers": layers}))
+    assert names() == []
+
+
+def test_plain_files_in_the_usual_folders_are_found_with_their_first_part_alone(home):
+    one = gguf(home / "Downloads" / "one.gguf")
+    two = gguf(home / "models" / "deep" / "two-00001-of-00002.gguf")
+    gguf(home / "models" / "deep" / "two-00002-of-00002.gguf")
+    (home / "Downloads" / "letter.txt").write_text("no model")
+    assert names() == [("two-00001-of-00002", str(two)), ("one", str(one))]
+
+
+def test_a_file_that_several_folders_share_is_one_model(home):
+    one = gguf(home / "models" / "one.gguf")
+    folder(home / "Downloads")
+    (home / "Downloads" / "other.gguf").symlink_to(one)
+    (home / "Downloads" / "broken.gguf").symlink_to(home / "gone")
+    assert names() == [("one", str(one))]
+
+
+# ---- names ---------------------------------------------------------------------------------
+
+
+def test_the_name_in_the_header_of_a_chat_is_accepted_everywhere(home, capsys):
+    file = gguf(home / "models" / "tiny-Q4_0.gguf")
+    name = load_model(file).name
+    assert load_model(name).name == name
+    assert find_local(name).path == file
+    assert main(["models", name]) == 0
+    assert "pool" in capsys.readouterr().out
+
+
+def test_a_name_that_several_models_have_is_refused_with_their_sources(home, capsys):
+    first, second = (gguf(home / "models" / owner / "tiny.gguf") for owner in "ab")
+    with pytest.raises(ModelNotFoundError, match=f"give one of {first}, {second}"):
+        find_source("tiny")
+    assert main(["models", "tiny"]) == 1
+    assert "is the name of several models here" in capsys.readouterr().err
+    assert main(["models", "nobody"]) == 2
+    assert "is not here" in capsys.readouterr().err
+
+
+BIG = bytes(11 << 20)  # the client reports after each 10 MiB
+
+
+def etag(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+@contextmanager
+def serving(files):
+    """Run a hub that holds one repository with these files; it notes which were `sent`."""
+    remote = SimpleNamespace(files=files, sent=[])
+    tree = [
+        {
+            **{"type": "file", "path": name, "size": len(content), "oid": etag(content)},
+            "lfs": {"oid": etag(content), "size": len(content), "pointerSize": 1},
+        }
+        for name, content in files.items()
+    ]
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+        def do_HEAD(self):
+            self.answer(with_body=False)
+
+        def do_GET(self):
+            self.answer(with_body=True)
+
+        def answer(self, *, with_body):
+            path = self.path.partition("?")[0]
+            headers = {"X-Repo-Commit": COMMIT}
+            if path.startswith("/api/"):
+                facts = tree if "/tree/" in path else {"id": "org/tiny", "sha": COMMIT}
+                body = json.dumps(facts).encode()
+            else:
+                name = path.rpartition("/")[2]
+                body = files[name]
+                headers["ETag"] = f'"{etag(body)}"'
+                if with_body:
+                    remote.sent.append(name)
+            self.send_response(200)
+            for key, value in {**headers, "Content-Length": str(len(body))}.items():
+                self.send_header(key, value)
+            self.end_headers()
+            if with_body:
+                with suppress(ConnectionError):  # the client may stop half-way
+                    self.wfile.write(body)
+
+    with running(Handler) as port:
+        remote.url = f"http://127.0.0.1:{port}"
+        yield remote
+
+
+class StoppedError(Exception):
+    """The user does not want to wait."""
+
+
+@pytest.fixture
+def remote(tmp_path, monkeypatch):
+    """A hub that holds a tiny model, a page that nobody needs, and one large file of weights."""
+    folder = save_folder(tmp_path / "original")
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    files |= {"README.md": b"# tiny", "model.safetensors": BIG}
+    with serving(files) as remote:
+        fetch_from(monkeypatch, tmp_path, remote.url)
+        yield remote
+
+
+def fetch_from(monkeypatch, tmp_path, url):
+    cache = tmp_path / "cache"
+    fetch = partial(snapshot_download, cache_dir=cache, endpoint=url, etag_timeout=2)
+    monkeypatch.setattr("mlxspec.loading.fetch.hub.snapshot_download", fetch)
+    monkeypatch.setattr("mlxspec.loading.fetch.hub.HF_HUB_CACHE", str(cache))
+
+
+def stop_in_the_large_file(done, total):
+    if done > 10 << 20:
+        raise StoppedError
+
+
+def test_only_what_is_needed_is_fetched_and_only_once(remote, capsys):
+    seen = []
+    find_source("org/tiny", lambda done, total: seen.append((done, total)))
+    assert "README.md" not in remote.sent
+    assert seen[-1][0] == seen[-1][1] > len(BIG)
+    remote.sent.clear()
+    find_source("org/tiny")
+    assert remote.sent == []
+    assert capsys.readouterr().err == ""
+
+
+def test_what_was_fetched_needs_no_network_any_more(remote, tmp_path, monkeypatch):
+    whole = find_source("org/tiny", lambda done, total: None)
+    fetch_from(monkeypatch, tmp_path, "http://127.0.0.1:9")
+    assert find_source("org/tiny") == find_local("org/tiny") == whole
+
+
+def test_a_stopped_download_keeps_complete_files_and_can_be_resumed(remote):
+    with pytest.raises(StoppedError):
+        find_source("org/tiny", stop_in_the_large_file)
+    remote.sent.clear()
+    found = find_source("org/tiny", lambda done, total: None)
+    assert (found.path / "model.safetensors").read_bytes() == BIG
+    assert "model.safetensors" in remote.sent  # the file that was cut off begins anew
+    assert len(remote.sent) < len(remote.files) - 1
+
+
+def test_a_download_without_room_is_not_begun(remote, monkeypatch):
+    usage = type("Usage", (), {"free": 5_000_000})
+    monkeypatch.setattr("shutil.disk_usage", lambda place: usage)
+    with pytest.raises(ModelNotFoundError, match=r"takes 12 MB, .* has 5 MB free: make room"):
+        find_source("org/tiny", lambda done, total: None)
+    assert remote.sent == []
+
+
+@pytest.mark.parametrize("lost", ["tokenizer.json", "model.safetensors"])
+def test_a_file_that_did_not_come_along_is_fetched(remote, lost):
+    folder = find_source("org/tiny", lambda done, total: None).path
+    (folder / lost).unlink()
+    remote.sent.clear()
+    find_source("org/tiny", lambda done, total: None)
+    assert (folder / lost).is_file()
