@@ -3,8 +3,10 @@
 import json
 import sys
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from threading import Event
 
 import pytest
@@ -14,7 +16,7 @@ from mlxspec.grammar import compiled
 from mlxspec.grammar.compiled import Grammars
 from mlxspec.grammar.finite import endless_place
 from mlxspec.params import GenerationParams, Grammar
-from mlxspec.params.grammar import MAX_DEPTH, MAX_LENGTH
+from mlxspec.params.grammar import MAX_DEPTH, MAX_LENGTH, drop_formats
 from tests.support.tiny import ToyTokenizer, make_engine, tiny_model
 
 SECONDS = 30.0  # on a busy machine; most take milliseconds
@@ -179,6 +181,7 @@ def test_a_file_that_is_no_schema_is_refused(tmp_path, text, message):
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
+        (False, "cannot be served: "),
         ({"type": "strange"}, r"Invalid type: strange \(in #\)"),
         (
             {"properties": {"a": {"type": "array", "items": {"not": {"type": "null"}}}}},
@@ -193,7 +196,6 @@ def test_a_file_that_is_no_schema_is_refused(tmp_path, text, message):
         ({"properties": {"a": False}, "required": ["a"], "type": "object"}, "nsatisfiable"),
         ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, "no"),
         ({"$ref": "#/$defs/a", "$defs": {"a": ENDLESS}}, r"no finite text fits #/\$defs/a"),
-        ({"enum": [f"value {index:06d}" for index in range(45_000)]}, "too big|too large"),
         (
             {"properties": {f"p{index}": {"type": "string"} for index in range(15_000)}},
             "too big|too large",
@@ -203,15 +205,10 @@ def test_a_file_that_is_no_schema_is_refused(tmp_path, text, message):
 def test_a_schema_that_cannot_be_served_is_refused_with_its_place(grammars, schema, message):
     begin = time.perf_counter()
     with pytest.raises(ValueError, match=message) as raised:
-        grammars.matcher(Grammar.json_schema(schema))
+        grammars.matcher(Grammar("json-schema", json.dumps(schema)))
     assert time.perf_counter() - begin < SECONDS
     assert str(raised.value).startswith("the JSON schema cannot be served")
     assert "\n" not in str(raised.value)
-
-
-def test_a_schema_that_is_no_object_is_refused(grammars):
-    with pytest.raises(ValueError, match="the JSON schema cannot be served: "):
-        grammars.matcher(Grammar("json-schema", "false"))
 
 
 @pytest.mark.parametrize(
@@ -300,3 +297,81 @@ def test_the_search_for_a_place_ends_in_time(grammars, monkeypatch):
     schema = {"properties": {"a": {"type": "strange"}}}
     with pytest.raises(ValueError, match=r"Invalid type: strange \(in #\)"):
         grammars.matcher(Grammar.json_schema(schema))
+
+
+# ---- formats that no text can be made to have: they only describe it ----------------------------
+
+
+def test_what_pydantic_names_is_served_and_told(grammars):
+    pydantic = pytest.importorskip("pydantic")
+
+    class Upload(pydantic.BaseModel):
+        path: Path
+        file: pydantic.FilePath | None = None
+        content: bytes
+        encoded: pydantic.Base64Bytes
+        password: pydantic.SecretStr
+        address: pydantic.IPvAnyAddress
+
+    with pytest.warns(UserWarning, match="format 'base64', 'binary', 'file-path', 'ipvanyaddress'"):
+        grammar = GenerationParams(grammar=Upload).grammar
+    text = json.dumps(
+        {"path": "/a", "content": "b", "encoded": "aGk=", "password": "p", "address": "::1"}
+    )
+    Upload.model_validate_json(text)
+    assert accepts(grammars, grammar, text)
+    assert not accepts(grammars, grammar, text.replace('"p"', "5"))
+    with pytest.raises(pydantic.ValidationError):
+        Upload.model_validate_json(text.replace('"p"', "5"))
+
+
+@pytest.mark.parametrize("place", ["anyOf", "items", "$defs", "additionalProperties", "tuple"])
+def test_an_unknown_format_is_dropped_wherever_a_schema_stands(grammars, place):
+    own = {"type": "string", "format": "path"}
+    schema = {
+        "anyOf": {"anyOf": [{"type": "null"}, own]},
+        "items": {"type": "array", "items": own},
+        "$defs": {"$ref": "#/$defs/a", "$defs": {"a": own}},
+        "additionalProperties": {"type": "object", "additionalProperties": own},
+        "tuple": {"type": "array", "prefixItems": [own]},
+    }[place]
+    before = json.dumps(schema)
+    grammar = Grammar.json_schema(schema)
+    assert grammars.matcher(grammar)
+    assert grammar.unchecked == ("path",)
+    assert json.dumps(schema) == before  # it is the caller's
+
+
+def test_what_is_named_format_elsewhere_stays(grammars):
+    schema = {
+        "type": "object",
+        "properties": {"format": {"enum": [{"format": "path"}]}},
+        "required": ["format"],
+        "additionalProperties": False,
+    }
+    grammar = Grammar.json_schema(schema)
+    assert json.loads(grammar.source) == schema
+    assert accepts(grammars, grammar, '{"format": {"format": "path"}}')
+    assert not accepts(grammars, grammar, "{}")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid"],
+)
+def test_a_format_that_the_library_has_is_kept_and_checked(grammars, name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        grammar = GenerationParams(grammar={"type": "string", "format": name}).grammar
+    assert not accepts(grammars, grammar, '" no such text "')
+
+
+@pytest.mark.parametrize(
+    "name", ["path", "regex", "idn-email", "iri", "uri-reference", "json-pointer", "Date", ""]
+)
+def test_a_format_that_is_dropped_is_none_of_the_library(grammars, name):
+    schema = {"type": "string", "format": name}
+    with pytest.raises(ValueError, match="Unknown format"):
+        grammars.matcher(Grammar("json-schema", json.dumps(schema)))
+    assert drop_formats(schema) == [name]
+    assert schema == {"type": "string"}

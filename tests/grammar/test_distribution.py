@@ -36,7 +36,7 @@ from tests.support.adversaries import (
 )
 from tests.support.all_outcomes import joint_of_engine
 from tests.support.language import EndedTokenizer, Language
-from tests.support.pairwise import each_value, pairwise
+from tests.support.pairwise import each_value
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.tiny_heads_eagle import eagle3_drafter
 from tests.support.tiny_heads_exit import exit_drafter
@@ -102,7 +102,7 @@ def greedy_word(kind):
     return list(reply)
 
 
-@pairwise(drafter=DRAFTERS, kind=CACHES, num_nodes=[0, 1, 6])
+@each_value(drafter=DRAFTERS, kind=CACHES, num_nodes=[0, 1, 6])
 def test_a_greedy_reply_is_the_best_allowed_token_after_each_prefix(drafter, kind, num_nodes):
     params = GenerationParams(max_tokens=20, grammar=GRAMMAR, num_draft_tokens=num_nodes)
     events = list(engine_with(drafter, kind).generate(PROMPT, params))

@@ -1,7 +1,8 @@
-"""A mask is that of a fresh matcher that reads the text, whatever was looked at before."""
+"""What may follow: a function of the emitted tokens alone, whatever was looked at before."""
 
 import random
 
+import numpy as np
 import pytest
 
 from mlxspec.drafters.none import NoDrafter
@@ -9,13 +10,20 @@ from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.errors import GrammarError
 from mlxspec.grammar import compiled
 from mlxspec.grammar.compiled import Grammars
+from mlxspec.grammar.constraint import Constraint
 from mlxspec.params import GenerationParams, Grammar, SamplingParams
+from mlxspec.text.reasoning import ChannelTracker, ReasoningMarks
 from tests.grammar.test_compiled import ByteTokenizer
-from tests.grammar.test_constraint import constraint_of
+from tests.support.language import EndedTokenizer, Language
 from tests.support.mask_walks import walked
 from tests.support.pairwise import each_value
 from tests.support.tiny import make_engine, tiny_model
 
+LETTERS, LAST = 5, 4
+WORDS = Language("(ab|ca|bbb)(cd|ad|[bd]d)(b?|aa)[a-d]?", 4, 7, end=LAST)
+GRAMMARS = Grammars(EndedTokenizer(LETTERS))
+OPEN, CLOSE = 20, 21
+MARKS = ReasoningMarks("<t>", "</t>", {(OPEN,): "reasoning", (CLOSE,): "answer"}, (OPEN,))
 END = 255  # no byte of UTF-8
 BYTES = Grammars(ByteTokenizer())
 NUMBER, NULL, TEXT = {"type": "integer"}, {"type": "null"}, {"type": "string"}
@@ -53,8 +61,24 @@ SCHEMAS = {
     "patterns": items({"type": "string", "pattern": "^([A-Z]{2}|[0-9]{3})-[a-z]*$"}),
     "bounded texts": items({"type": "string", "minLength": 2, "maxLength": 5}, maxItems=3),
     "dates or numbers": items({"anyOf": [{"type": "string", "format": "date"}, NUMBER]}),
-    "enumerated": items({"enum": ["a", "ab", "abc", 1, 12, None, True]}),
     "tuples": {"type": "array", "prefixItems": [NUMBER, NULL, TEXT], "items": False},
+    "keywords": closed(
+        ["id", "code", "kind"],
+        id={"type": "integer", "minimum": 10, "exclusiveMaximum": 200},
+        share={"type": "number", "minimum": 0, "maximum": 1},
+        code={"type": "string", "pattern": "^[A-Z]{2}-[0-9]+$", "maxLength": 6},
+        when={"type": "string", "format": "date"},
+        kind={"enum": ["a", 1, None, True]},
+        tags=items({"type": "string", "maxLength": 3}, maxItems=3),
+        pair={"type": "array", "prefixItems": [{"const": 1}, NULL], "items": False},
+    ),
+    "choices": {
+        "anyOf": [
+            record(["t"], t={"const": "x"}),
+            {"allOf": [NUMBER, {"minimum": 3}, {"maximum": 44}]},
+            {"type": ["boolean", "null"]},
+        ]
+    },
     "records of two kinds": items(
         {"anyOf": [closed(["k"], k={"const": "a"}, v=NUMBER), closed(["k"], k={"const": "ab"})]}
     ),
@@ -69,6 +93,65 @@ SCHEMAS = {
     },
     "anything": True,
 }
+
+
+def constraint_of(grammar, end_tokens=(LAST,), marks=None, prompt=(0,), grammars=GRAMMARS):
+    tokenizer = grammars.tokenizer
+    channels = ChannelTracker(marks, list(prompt), tokenizer.token_bytes)
+    matcher = grammars.matchers(grammar)
+    return Constraint(matcher, tokenizer.vocab_size, end_tokens, channels)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_may_follow_is_that_of_the_language_after_any_walk(seed):
+    chance, said = random.Random(seed), ()
+    constraint = constraint_of(Grammar.regex(WORDS.pattern))
+    while WORDS.following(said):
+        for _ in range(12):
+            path = tuple(chance.randrange(LETTERS) for _ in range(chance.randrange(5)))
+            followed = [(*said, *path[:n]) for n in range(len(path))]
+            is_on = all(t in WORDS.following(b) for t, b in zip(path, followed, strict=True))
+            after = constraint.allowed(path)
+            assert (after is not None) == is_on
+            if is_on:
+                assert set(after.tokens()) == WORDS.following((*said, *path))
+        token = chance.choice(sorted(WORDS.following(said)))
+        constraint.read(token)
+        said += (token,)
+    assert constraint.is_complete or said[-1] == LAST
+
+
+def test_an_end_token_is_allowed_where_the_text_may_end():
+    endless = constraint_of(Grammar.regex("ab?"), end_tokens=())
+    assert endless.forced_run(9) == (0, 1)
+    assert endless.allowed((0, 1)).is_complete
+    constraint = constraint_of(Grammar.regex("ab?"))
+    assert constraint.forced_run(9) == (0,)
+    assert constraint.allowed((0,)).tokens() == [1, LAST]
+    assert constraint.allowed((0, LAST)).is_complete
+
+
+def test_reasoning_is_free_and_the_answer_is_not():
+    grammars = Grammars(EndedTokenizer(24))
+    constraint = constraint_of(
+        Grammar.regex("abc"), (23,), MARKS, prompt=(3, OPEN), grammars=grammars
+    )
+    assert constraint.allowed(()).count == 24
+    assert constraint.forced_run(9) == ()
+    assert constraint.allowed((7, 7, CLOSE)).forced == 0
+    assert constraint.allowed((7, CLOSE, 1)) is None
+    for token in (9, 0, CLOSE):
+        constraint.read(token)
+    assert constraint.forced_run(9) == (0, 1, 2)
+    with pytest.raises(ValueError, match="forbids"):
+        constraint.read(5)
+
+
+def test_where_no_reasoning_was_opened_the_grammar_begins_at_once():
+    grammars = Grammars(EndedTokenizer(24))
+    constraint = constraint_of(Grammar.regex("abc"), (23,), MARKS, prompt=(3,), grammars=grammars)
+    assert constraint.forced_run(9) == (0, 1, 2)
+    assert np.count_nonzero(constraint.allowed(()).bits) == 1
 
 
 @each_value(name=SCHEMAS, any_whitespace=[False, True])

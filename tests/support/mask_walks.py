@@ -13,35 +13,16 @@ _ENDING_SIGNS = '"}],'  # likelier than others, or random strings would never en
 
 @dataclass
 class Walked:
-    """What the walks of one grammar showed.
-
-    Attributes:
-        masks: Number of masks that were compared.
-        different: The texts, as tokens, after which a mask differs from a fresh matcher's.
-    """
+    """How many masks were compared, and the texts after which one differs."""
 
     masks: int
     different: list[list[int]]
 
 
 def walked(grammars, grammar, end, chance, *, length, num_looks):
-    """Walk below one random text of a grammar, with branches, steps back and forced runs.
-
-    Args:
-        grammars: Compiles the grammar; the truth is compiled apart from it.
-        grammar: The grammar.
-        end: A token without text that may stand where the text may end.
-        chance: Random numbers.
-        length: Most tokens of the text.
-        num_looks: Masks that are looked at between two tokens of the text.
-    """
+    """Walk below each beginning of a random text, with branches, steps back and forced runs."""
     truth = Truth(type(grammars)(grammars.tokenizer).matcher(grammar), grammars.tokenizer, end)
-    return walked_below(truth.text(chance, length), truth, grammars, grammar, chance, num_looks)
-
-
-def walked_below(text, truth, grammars, grammar, chance, num_looks):
-    """Walk below each beginning of a text."""
-    end = truth.end
+    text = truth.text(chance, length)
     channels = ChannelTracker(None, [0], grammars.tokenizer.token_bytes)
     constraint = Constraint(
         grammars.matchers(grammar), grammars.tokenizer.vocab_size, (end,), channels
@@ -90,15 +71,17 @@ class Truth:
 
         None for a text that is forbidden itself.
         """
-        size = self.tokenizer.vocab_size
         if self.end in tokens:
-            return np.zeros(size, np.uint8)
+            return np.zeros(self.tokenizer.vocab_size, np.uint8)
         fresh = self.matcher.deep_copy()
         if fresh.try_consume_tokens(tokens) < len(tokens):
             return None
-        mask = np.frombuffer(fresh.compute_bitmask(), np.uint8)
-        assert not fresh.is_error(), fresh.get_error()
-        found = np.unpackbits(mask, bitorder="little")
+        return self._allowed(fresh)
+
+    def _allowed(self, matcher):
+        mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
+        assert not matcher.is_error(), matcher.get_error()
+        found, size = np.unpackbits(mask, bitorder="little"), self.tokenizer.vocab_size
         found, may_end = found[:size].copy(), found[size]
         found[self.end] |= may_end and found.any()
         return found
@@ -112,15 +95,16 @@ class Truth:
 
     def text(self, chance, length):
         """Return a random text as tokens; one that is too long is cut."""
-        tokens, ends = [], _ending(self.tokenizer)
+        matcher, tokens, ends = self.matcher.deep_copy(), [], _ending(self.tokenizer)
         while len(tokens) < length:
-            allowed = self.following(tokens)
+            allowed = self._allowed(matcher)
             allowed[self.end] = 0
             few = allowed & ends
             chosen = few if few.any() and chance.random() < 0.4 else allowed
             if not chosen.any():
                 break
             tokens.append(int(chance.choice(np.flatnonzero(chosen))))
+            matcher.try_consume_tokens(tokens[-1:])
         return tokens
 
 
