@@ -18,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from itertools import cycle, islice
 from pathlib import Path
 
 from tests.campaigns.killing_ledger import Ledger
@@ -47,12 +49,12 @@ _TRIES = 20  # chats that may end by themselves before the moment comes
 class Killer:
     """Starts chats and kills them."""
 
-    def __init__(self, folder: Path, model: str, seed: int) -> None:
+    def __init__(self, folder, model, seed):
         self.ledger = Ledger()
         self._folder, self._model, self._draw = folder, model, random.Random(seed)
         self._number = 0
 
-    def kill_at(self, moment: str) -> None:
+    def kill_at(self, moment):
         """Run chats until one was killed at a moment; check what every one of them left."""
         for _ in range(_TRIES):
             was_killed = self._run(moment)
@@ -61,12 +63,12 @@ class Killer:
                 return
         self.ledger.faults.append(f"no chat came to {moment!r} in {_TRIES} runs")
 
-    def start_once_more(self) -> None:
+    def start_once_more(self):
         """Run one chat to its own end."""
         self._run("")
         self.ledger.check(self._folder)
 
-    def _run(self, moment: str) -> bool:
+    def _run(self, moment):
         self._number += 1
         late = self._draw.uniform(0, MOMENTS.get(moment, 0.0))
         skipped = self._draw.randrange(4) if moment not in ("start", "closing") else 0
@@ -85,7 +87,7 @@ class Killer:
                 self.ledger.faults.append(f"a chat ended with {process.returncode}: {trouble}")
         return process.returncode == -signal.SIGKILL
 
-    def _read_up_to(self, process, moment: str, skipped: int) -> None:
+    def _read_up_to(self, process, moment, skipped):
         if moment == "start":
             return
         for line in process.stdout:
@@ -94,14 +96,14 @@ class Killer:
             if skipped < 0:
                 return
 
-    def _take(self, line: str) -> str:
+    def _take(self, line):
         if not line.endswith("\n"):  # the kill came in the middle of it
             return ""
         told = json.loads(line)
         self.ledger.take(told)
         return told["what"]
 
-    def _chat(self, moment: str, errors) -> subprocess.Popen:
+    def _chat(self, moment, errors):
         path = os.pathsep.join(str(ROOT / folder) for folder in (".", "app", "tests"))
         settings = {"PYTHONPATH": path, "MLXSPEC_HOME": str(self._folder)}
         seed, act = str(self._draw.randrange(1 << 30)), _ACTS.get(moment, "say")
@@ -116,42 +118,34 @@ class Killer:
         )
 
 
-def left_over(folder: Path) -> list[str]:
-    """Return the names of drafts of files that nobody will complete or remove any more."""
-    return sorted(
-        path.name for path in folder.rglob("*") if ".part" in path.name or path.name[0] == "."
-    )
-
-
-def main(argv: list[str] | None = None) -> int:
+def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.killing", description=__doc__)
     parser.add_argument("--times", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(argv)
-    moments = [moment for _, moment in zip(range(options.times), _forever(), strict=False)]
+    moments = Counter(islice(cycle(MOMENTS), options.times))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "home"
         model = str(save_chat_folder(Path(name) / "tiny"))
         killer = Killer(folder, model, options.seed)
         print(f"{'killed at':12}{'times':>7}{'faults':>8}", flush=True)
         for moment in MOMENTS:
-            before, times = len(killer.ledger.faults), moments.count(moment)
-            for _ in range(times):
+            before = len(killer.ledger.faults)
+            for _ in range(moments[moment]):
                 killer.kill_at(moment)
             faults = killer.ledger.faults[before:]
-            print(f"{moment:12}{times:>7}{len(faults):>8}", *faults, sep="\n  ", flush=True)
+            print(
+                f"{moment:12}{moments[moment]:>7}{len(faults):>8}", *faults, sep="\n  ", flush=True
+            )
         killer.start_once_more()
-        drafts = left_over(folder)
+        # drafts of files that nobody will complete or remove any more
+        left = [path.name for path in folder.rglob("*")]
+        drafts = sorted(name for name in left if ".part" in name or name[0] == ".")
     ledger = killer.ledger
     print(f"{len(ledger.kept)} messages were told to be kept, {len(ledger.faults)} faults")
     print(f"{len(ledger.lost)} replies were cut off; characters shown and not kept: {ledger.lost}")
     print(f"drafts of files left behind: {', '.join(drafts) or 'none'}")
     return 1 if ledger.faults else 0
-
-
-def _forever():
-    while True:
-        yield from MOMENTS
 
 
 if __name__ == "__main__":

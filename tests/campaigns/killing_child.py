@@ -10,7 +10,6 @@ import json
 import random
 import sys
 import time
-from concurrent.futures import Future
 from pathlib import Path
 
 from mlxspec.drafters.table import memory
@@ -30,14 +29,14 @@ WEIGHTS = {"say": 8, "again": 3, "stop": 3, "new": 3, "switch": 3, "rename": 2, 
 WEIGHTS |= {"fork": 1, "setting": 3}
 
 
-def tell(what: str, **more) -> None:
+def tell(what, **more):
     print(json.dumps({"what": what} | more), flush=True)
 
 
 class Chat:
     """One run of the chat."""
 
-    def __init__(self, folder: Path, model: str, seed: int) -> None:
+    def __init__(self, folder, model, seed):
         arguments = ["chat", "--data-dir", str(folder), "--model", model, "--drafter", "pool"]
         args = build_parser().parse_args([*arguments, "--temp", "1", "--max-tokens", "40"])
         self.user_data = find_user_data(folder)
@@ -52,24 +51,19 @@ class Chat:
         self.until(SessionReady)
         tell("ready")
 
-    def until(self, kind=None, *, rounds: int | None = None) -> None:
+    def until(self, kind=GenerationFinished, *, rounds=-1):
         """Take in what happens up to an event, or up to so many rounds of a reply."""
-        deadline, is_met = time.monotonic() + PATIENCE_S, False
+        deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             for event in self.session.drain():
                 self.take_in(event)
-                rounds = self.after(event, rounds)
-                is_met = is_met or isinstance(event, kind or GenerationFinished) or rounds == 0
-            if is_met:
-                return
+                rounds -= isinstance(event, DraftVerified | PlainDecoded)
+                if isinstance(event, kind) or rounds == 0:
+                    deadline = 0.0  # once the others are taken in too
             time.sleep(0.0005)
-        raise AssertionError(f"waited in vain for {kind}")
+        assert deadline == 0.0, f"waited in vain for {kind}"
 
-    def after(self, event, rounds: int | None) -> int | None:
-        is_round = isinstance(event, DraftVerified | PlainDecoded)
-        return rounds - 1 if rounds is not None and is_round else rounds
-
-    def take_in(self, event) -> None:
+    def take_in(self, event):
         match event:
             case DraftVerified() | PlainDecoded():
                 self.shown += "".join(token.text for token in event.emit)
@@ -84,30 +78,30 @@ class Chat:
         self.user_data.record(event)
 
     def ask(self, question):
-        answer: Future = self.user_data.store.submit(question)
+        answer = self.user_data.store.submit(question)
         return answer.result(PATIENCE_S)
 
-    def act(self, weights: dict[str, int]) -> None:
+    def act(self, weights):
         (name,) = self.draw.choices([*weights], [*weights.values()])
         getattr(self, name)()
 
-    def say(self, *, stops: bool = False) -> None:
+    def say(self, *, stops=False):
         text = f"{self.draw.choice(('Tell me', 'Why is', 'ü 你'))} {self.draw.random():.4f}"
         tell("saying", text=text)
         self.session.send(Say(text))
         self.reply(text, stops=stops)
 
-    def stop(self) -> None:
+    def stop(self):
         self.say(stops=True)
 
-    def again(self) -> None:
+    def again(self):
         path = self.ask(lambda recorder: recorder.path())
         if path and path[-1].role == "assistant":
             tell("again", text=path[-2].text)
             self.session.send(Regenerate())
             self.reply(path[-2].text)
 
-    def reply(self, turn: str, *, stops: bool = False) -> None:
+    def reply(self, turn: str, *, stops=False):
         self.shown = ""
         self.reason = ""
         if stops:
@@ -119,21 +113,21 @@ class Chat:
         facts = {"chat": chat, "messages": numbers, "reason": self.reason}
         tell("kept", turn=turn, text=self.shown, **facts)
 
-    def new(self) -> None:
+    def new(self):
         tell("new")
         self.session.send(NewChat())
         self.rest()
 
-    def switch(self) -> None:
+    def switch(self):
         tell("switching")
         self.open(lambda recorder: recorder.find_last())
 
-    def fork(self) -> None:
+    def fork(self):
         if self.ask(lambda recorder: recorder.path()):
             tell("forking")
             self.open(lambda recorder: recorder.fork_at(0))
 
-    def open(self, find) -> None:
+    def open(self, find):
         found = self.ask(find)
         if found is not None:
             messages = restore(found.path, self.user_data.paths.traces)
@@ -143,7 +137,7 @@ class Chat:
             self.until(ChatOpened)
         self.rest()
 
-    def rename(self) -> None:
+    def rename(self):
         number = self.ask(lambda recorder: recorder.chat)
         if number is None:
             return
@@ -152,7 +146,7 @@ class Chat:
         self.ask(lambda recorder: recorder.writer.rename(number, title))
         tell("renamed", chat=number, title=title)
 
-    def delete(self) -> None:
+    def delete(self):
         chats = self.ask(lambda recorder: [row.chat for row in recorder.writer.recent()])
         now = self.ask(lambda recorder: recorder.chat)
         others = [number for number in chats if number != now]
@@ -167,14 +161,14 @@ class Chat:
             self.ask(lambda recorder: recorder.writer.undelete(number))
             tell("undeleted", chat=number)
 
-    def setting(self) -> None:
+    def setting(self):
         name, value = self.draw.choice(SETTINGS), self.draw.randrange(1, 60)
         tell("setting", name=name, value=value)
         self.user_data.change(name, value)
         self.user_data.write_settings()
         tell("set", name=name, value=value)
 
-    def rest(self) -> None:
+    def rest(self):
         """Let the session and the store carry out what they were told."""
         while self.session.busy:
             time.sleep(0.0005)
@@ -182,13 +176,13 @@ class Chat:
             self.take_in(event)
         self.ask(lambda recorder: None)
 
-    def close(self) -> None:
+    def close(self):
         tell("closing")
         self.session.close()
         self.user_data.close()
 
 
-def main() -> None:
+def main():
     memory._SECONDS_BETWEEN = 0.0
     measured._WORTH_KEEPING_MS = 0.0
     folder, model, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])

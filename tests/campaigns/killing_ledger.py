@@ -7,8 +7,7 @@ import json
 import sqlite3
 import tomllib
 from contextlib import closing
-from dataclasses import dataclass, field
-from pathlib import Path
+from typing import NamedTuple
 
 from safetensors import SafetensorError, safe_open
 
@@ -18,8 +17,7 @@ _TEXT = """SELECT message.id, role, state, text || coalesce((SELECT group_concat
 _TROUBLE = ("damaged", "warning", "cannot", "lost", "broke")  # in notices: something is amiss
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A message as the database has it."""
 
     role: str
@@ -28,33 +26,21 @@ class Row:
     chat: int
 
 
-@dataclass
 class Ledger:
-    """What was told, over any number of runs.
+    """What was told, over any number of runs, and what is wrong, in words."""
 
-    Attributes:
-        kept: Messages that were told to be in the store, by number.
-        titles: Titles that each chat may have.
-        hidden: Whether a chat is deleted; None where both may be.
-        settings: Values that each setting may have.
-        turn: What was said and is not known to be kept, or None.
-        shown: The reply to it, as far as it was on the screen.
-        is_ended: Whether the whole of it was.
-        faults: What is wrong, in words.
-        lost: Characters of broken off replies that were shown and not kept, one for each.
-    """
+    def __init__(self):
+        self.kept = {}  # messages that were told to be in the store, by number
+        self.titles = {}  # those that each chat may have
+        self.hidden = {}  # whether a chat is deleted; None where both may be
+        self.settings = {}  # values that each of them may have
+        self.turn = None  # what was said and is not known to be kept
+        self.shown = ""  # the reply to it, as far as it was on the screen
+        self.is_ended = False  # whether the whole of it was
+        self.faults = []
+        self.lost = []  # characters of broken off replies that were shown and not kept
 
-    kept: dict[int, Row] = field(default_factory=dict)
-    titles: dict[int, set[str | None]] = field(default_factory=dict)
-    hidden: dict[int, bool | None] = field(default_factory=dict)
-    settings: dict[str, set[int | None]] = field(default_factory=dict)
-    turn: str | None = None
-    shown: str = ""
-    is_ended: bool = False
-    faults: list[str] = field(default_factory=list)
-    lost: list[int] = field(default_factory=list)
-
-    def take(self, line: dict) -> None:
+    def take(self, line):
         """Note what a run told."""
         match line:
             case {"what": "saying" | "again", "text": text}:
@@ -83,7 +69,7 @@ class Ledger:
             case {"what": "notice", "text": text} if any(word in text for word in _TROUBLE):
                 self.faults.append(f"at the next start: {text}")
 
-    def check(self, folder: Path) -> None:
+    def check(self, folder):
         """Compare the disk with what was told; what is on it is what counts from then on."""
         store = folder / "chats.sqlite3"
         if store.exists() and store.stat().st_size:
@@ -95,7 +81,7 @@ class Ledger:
         self._check_others(folder)
         self.turn = None
 
-    def _check_store(self, connection: sqlite3.Connection) -> None:
+    def _check_store(self, connection):
         for pragma in ("integrity_check", "foreign_key_check"):
             told = connection.execute(f"PRAGMA {pragma}").fetchall()
             if told not in ([("ok",)], []):
@@ -113,7 +99,7 @@ class Ledger:
                 self._expect(titles[chat] in allowed, f"chat {chat} is called {titles[chat]!r}")
         self.titles = {chat: {titles[chat]} for chat in self.titles if chat in titles}
 
-    def _check_chats(self, hidden: dict[int, bool]) -> None:
+    def _check_chats(self, hidden):
         for chat, expected in self.hidden.items():
             is_hidden = hidden.get(chat, True)
             self._expect(
@@ -123,12 +109,12 @@ class Ledger:
         gone = {chat for chat in self.hidden if chat not in hidden}  # the end of a session did it
         self.kept = {number: row for number, row in self.kept.items() if row.chat not in gone}
 
-    def _check_kept(self, rows: dict[int, Row]) -> None:
+    def _check_kept(self, rows):
         for number, row in self.kept.items():
             got = rows.get(number)
             self._expect(got == row, f"message {number} is {got}, was {row}")
 
-    def _check_open(self, rows: dict[int, Row], parents: dict[int, int | None]) -> None:
+    def _check_open(self, rows, parents):
         """Check the turn that was being answered, and its reply as far as it was shown."""
         if self.turn is None:
             return
@@ -152,7 +138,7 @@ class Ledger:
         self._expect(not is_whole or reply.text == self.shown, "a finished reply is not whole")
         self.lost.append(len(self.shown) - len(reply.text))
 
-    def _check_settings(self, path: Path) -> None:
+    def _check_settings(self, path):
         try:
             table = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         except ValueError as error:
@@ -166,7 +152,7 @@ class Ledger:
             self._expect(value in allowed, f"{name} is {value}, was {allowed}")
             self.settings[name] = {value}
 
-    def _check_others(self, folder: Path) -> None:
+    def _check_others(self, folder):
         costs = folder / "measured.json"
         try:
             json.loads(costs.read_text(encoding="utf-8")) if costs.exists() else None
@@ -186,6 +172,6 @@ class Ledger:
             except ValueError as error:
                 self.faults.append(f"a line of the recording {path.name} is broken: {error}")
 
-    def _expect(self, is_so: bool, complaint: str) -> None:
+    def _expect(self, is_so, complaint):
         if not is_so:
             self.faults.append(complaint)
