@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import mlxspec
-from mlxspec.api import prepare
 from mlxspec.chat.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.params import GenerationParams, SamplingParams
@@ -24,19 +23,15 @@ def chat():
 # ---- prompts ---------------------------------------------------------------------------------
 
 SAME_PROMPTS = {
-    "tuple": tuple(PROMPT),
     "range": range(3, 6),
     "int64": np.array(PROMPT),
-    "uint8": np.array(PROMPT, np.uint8),
     "numpy ids": [np.int32(token) for token in PROMPT],
-    "mlx": mx.array(PROMPT),
     "mlx uint32": mx.array(PROMPT, mx.uint32),
 }
 
 
-@pytest.mark.parametrize("name", SAME_PROMPTS)
-def test_a_prompt_may_be_any_sequence_or_array_of_whole_numbers(name):
-    prompt = SAME_PROMPTS[name]
+@pytest.mark.parametrize("prompt", SAME_PROMPTS.values(), ids=SAME_PROMPTS)
+def test_a_prompt_may_be_any_sequence_or_array_of_whole_numbers(prompt):
     tokens = [int(token) for token in prompt]
     engine = make_engine(MODEL, NoDrafter())
     reply = emitted(engine.generate(prompt, SHORT))
@@ -48,24 +43,16 @@ def test_a_prompt_may_be_any_sequence_or_array_of_whole_numbers(name):
 
 WRONG_PROMPTS = {
     "floats": ([1.0, 2.0], "got 1.0 of type float as item 0"),
-    "one float": ([1, 2.0], "got 2.0 of type float as item 1"),
-    "a bool": ([1, True], "got True of type bool as item 1"),
     "texts": (["a", "b"], "got 'a' of type str as item 0"),
-    "float array": (np.array([1.0]), "got 1.0 of type float as item 0"),
     "bool array": (mx.array([True]), "got True of type bool as item 0"),
     "a batch of one": (np.array([[1, 2]]), r"shape \(1, 2\): take one row of it"),
     "a number": (3, "got 3 of type int"),
-    "a scalar array": (np.array(3), r"shape \(\)"),
-    "bytes": (b"abc", "of type bytes"),
     "a mapping": ({"input_ids": [1, 2]}, "of type dict"),
-    "None": (None, "got None of type NoneType"),
-    "a set": ({1, 2}, "of type set"),
 }
 
 
-@pytest.mark.parametrize("name", WRONG_PROMPTS)
-def test_what_is_no_prompt_is_refused_before_anything_is_read(name, forwards):
-    prompt, message = WRONG_PROMPTS[name]
+@pytest.mark.parametrize(("prompt", "message"), WRONG_PROMPTS.values(), ids=WRONG_PROMPTS)
+def test_what_is_no_prompt_is_refused_before_anything_is_read(prompt, message, forwards):
     engine = make_engine(MODEL, NoDrafter())
     with pytest.raises(ValueError, match=f"the prompt must be text, or token ids .*{message}"):
         engine.generate(prompt)
@@ -122,11 +109,7 @@ def test_what_are_no_prompts_is_refused(prompts):
     ("settings", "message"),
     [
         ({"stop_tokens": (24,)}, "stop_tokens must be token ids from 0 to 23; got 24"),
-        ({"stop_tokens": (-1,)}, "stop_tokens must be token ids from 0 to 23; got -1"),
-        (
-            {"sampling": SamplingParams(logit_bias={24: 1.0})},
-            "logit_bias must be token ids from 0 to 23; got 24",
-        ),
+        ({"sampling": SamplingParams(logit_bias={24: 1.0})}, "logit_bias must be token ids from"),
     ],
 )
 def test_tokens_outside_the_vocabulary_are_refused_before_anything_is_read(
@@ -146,16 +129,6 @@ def test_tokens_outside_the_vocabulary_are_refused_before_anything_is_read(
     [
         ({"source": 3}, "source must be a name or a path; got 3"),
         ({"drafter": 1}, "drafter must be a name or a path; got 1"),
-        ({"draft_model": True}, "draft_model must be a name or a path; got True"),
-        ({"lookahead": "4"}, "lookahead must be a whole number, 1 or more; got '4'"),
-        ({"max_kv_size": 12.0}, "max_kv_size must be a whole number, 1 or more; got 12.0"),
-        ({"keep": None}, "keep must be a whole number, 0 or more; got None"),
-        ({"kv_bits": "8"}, "kv_bits must be a whole number, 4 or 8; got '8'"),
-        ({"learn": 1}, "learn must be a name or a path"),
-        ({"exit_threshold": "0.5"}, "exit_threshold must be a number"),
-        ({"branching": 0}, "branching must be 1 or more; got 0"),
-        ({"depth": 1.5}, "depth must be a whole number"),
-        ({"chain_rule": "foo"}, "chain_rule must be one of block, token; got 'foo'"),
         ({"on_progress": 3}, "on_progress must be a function"),
         ({"say": "x"}, "say must be a function"),
     ],
@@ -164,11 +137,6 @@ def test_load_refuses_wrong_arguments_before_anything_is_loaded(arguments, messa
     monkeypatch.setattr("mlxspec.api.load_model", lambda *_, **__: pytest.fail("it was loaded"))
     with pytest.raises(ValueError, match=message):
         mlxspec.load(**arguments)
-
-
-def test_prepare_takes_options_and_nothing_else():
-    with pytest.raises(ValueError, match=r"options must be of type Options; got \{\} of type dict"):
-        prepare(None, {})
 
 
 def test_a_conversation_refuses_what_is_neither_text_nor_message():

@@ -51,17 +51,13 @@ def test_the_summary_tells_it_too_and_says_before_that_it_is_measured(generate):
     assert "pool was fastest of 2" in err
 
 
-def test_a_drafter_that_was_asked_for_is_not_explained(generate):
-    code, out, err = generate("--drafter", "suffix", "--json")
-    assert code == 0
-    assert json.loads(out)["stats"]["drafter_choice"]["reason"] == "as requested"
-    assert "measuring" not in err
-
-
-def test_a_file_drafts(generate, tmp_path):
+def test_a_file_drafts_as_requested_and_nothing_is_measured(generate, tmp_path):
     path = save_drafter(tmp_path / "medusa.safetensors", "medusa", *medusa_parts())
-    code, out, _ = generate("--drafter", str(path), "--json")
-    assert (code, json.loads(out)["stats"]["drafter"]) == (0, "medusa")
+    code, out, err = generate("--drafter", str(path), "--json")
+    stats = json.loads(out)["stats"]
+    assert (code, stats["drafter"]) == (0, "medusa")
+    assert stats["drafter_choice"]["reason"] == "as requested"
+    assert "measuring" not in err
 
 
 def test_a_head_that_does_not_fit_is_said_on_standard_error_in_one_line(generate, tmp_path):

@@ -1,8 +1,5 @@
 """`mlxspec export`: what it writes, where, and how it says no."""
 
-import re
-from pathlib import Path
-
 import pytest
 
 from mlxspec_app.export.filing import FORMATS
@@ -69,19 +66,3 @@ def test_a_bad_trace_is_one_line_and_writes_nothing(tmp_path, capsys, content, s
     assert said in err
     assert err.count("\n") == 1
     assert not out.exists()
-
-
-def test_the_help_says_of_each_format_what_the_table_of_formats_says(capsys):
-    with pytest.raises(SystemExit):
-        main.main(["export", "--help"])
-    said = re.sub(r"\s+", " ", capsys.readouterr().out)
-    for made in FORMATS.values():
-        assert f"--{made.name} OUT {made.meaning}" in said
-
-
-def test_a_lone_surrogate_can_be_written(tmp_path):
-    source = Path(TRACE).read_text().replace("Specula", "\\ud800")
-    (tmp_path / "trace.jsonl").write_text(source)
-    out = tmp_path / "out.md"
-    assert main.main(["export", str(tmp_path / "trace.jsonl"), "--md", str(out)]) == 0
-    assert "\\ud800" in out.read_text()

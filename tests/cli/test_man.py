@@ -42,7 +42,7 @@ def test_every_command_has_a_section_of_its_own(page, capsys):
     assert "train draft-model" in sections
 
 
-@pytest.mark.parametrize("command", ["chat", "export", "bench", "verify", "train eval"])
+@pytest.mark.parametrize("command", ["chat", "train eval"])
 def test_a_command_has_the_options_and_the_texts_of_its_help(page, capsys, command):
     told = help_of(capsys, *command.split(" "))
     options = set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", told, re.MULTILINE)) - {

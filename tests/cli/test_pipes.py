@@ -85,17 +85,6 @@ def test_a_prompt_that_is_missing_or_given_twice_is_an_error(
     assert why in err
 
 
-def test_the_same_words_give_the_same_reply_however_they_come(monkeypatch, capsys, model):
-    replies = []
-    for stdin, words in ((Typed(), ("hi",)), (io.StringIO("hi"), ())):
-        monkeypatch.setattr(sys, "stdin", stdin)
-        assert main(["generate", *words, "--model", model, *FLAGS]) == 0
-        out, err = capsys.readouterr()
-        replies.append(out)
-        assert "4 tokens" in err
-    assert replies[0] == replies[1] != ""
-
-
 def test_a_chat_in_a_pipe_writes_its_replies_and_nothing_else(monkeypatch, capsys, model):
     monkeypatch.setattr(sys, "stdin", io.StringIO("hi"))
     assert main(["generate", "--model", model, *FLAGS]) == 0
@@ -182,25 +171,6 @@ def test_a_prediction_is_read_from_a_file(model, tmp_path, capsys, monkeypatch):
     assert predicted["tokens"] == plain["tokens"]
     assert predicted["stats"]["target_forwards"] < plain["stats"]["target_forwards"] == 24
     assert predicted["stats"]["accepted_prediction_tokens"] > 0
-
-
-def test_a_prediction_that_cannot_be_read_is_an_error_in_one_line(model, tmp_path, capsys):
-    words = ["generate", "--model", model, "--prompt", "hello", *FLAGS]
-    assert main([*words, "--prediction", str(tmp_path / "none")]) == 2
-    assert "cannot read the prediction file" in capsys.readouterr().err
-    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
-    assert main([*words, "--prediction", str(tmp_path / "bytes")]) == 2
-    assert "is not UTF-8 text" in capsys.readouterr().err
-
-
-def test_a_schema_may_come_through_a_pipe(model, capsys):
-    read_end, write_end = os.pipe()
-    os.write(write_end, b'{"type": "boolean"}')
-    os.close(write_end)
-    words = ["generate", "--model", model, "--prompt", "hello", "--drafter", "suffix"]
-    assert main([*words, "--max-tokens", "40", "--json-schema", f"/dev/fd/{read_end}"]) == 0
-    os.close(read_end)
-    assert capsys.readouterr().out.strip() in ("true", "false")
 
 
 def test_a_reply_fits_what_its_flag_says(model, tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""The settings file and the command line: which says what a chat begins with."""
+"""What a chat or a reply begins with: the flags, the settings file, and what is said of them."""
 
 import io
 import sys
@@ -6,10 +6,13 @@ import sys
 import pytest
 
 from mlxspec.params import GenerationParams, SamplingParams
+from mlxspec_app.conversation.events import SessionNotice
 from mlxspec_app.settings.file import Settings
 from mlxspec_cli import main, plain_chat
 from mlxspec_cli.arguments import generation_params
+from mlxspec_cli.commands import chat
 from mlxspec_cli.commands.chat import filled_in
+from mlxspec_cli.output import can_draw
 from mlxspec_cli.parser import build_parser
 from tests.support.settings_files import FULL, write
 
@@ -42,14 +45,11 @@ def test_a_draft_model_on_the_command_line_is_what_drafts():
     assert args.drafter is None
 
 
-def test_generate_has_the_usual_settings():
-    params = generation_params(arguments("generate", "--seed", "3"))
-    assert params == GenerationParams(seed=3)
-
-
 @pytest.mark.parametrize("command", ["chat", "generate"])
-def test_an_exact_seed_is_asked_for_on_the_command_line(command):
-    params = generation_params(arguments(command, "--seed", "3", "--exact-seed"))
+def test_a_seed_and_an_exact_one_are_asked_for_on_the_command_line(command):
+    line = (command, "--seed", "3")
+    assert generation_params(arguments(*line)) == GenerationParams(seed=3)
+    params = generation_params(arguments(*line, "--exact-seed"))
     assert params == GenerationParams(seed=3, exact_seed=True)
 
 
@@ -83,8 +83,48 @@ def test_a_switch_of_the_template_in_the_file_holds_until_the_command_line_gives
     settings = Settings(sampling={"chat_template_args": "enable_thinking=false"})
     params = generation_params(filled_in(arguments("chat"), settings))
     assert params.chat_template_args == {"enable_thinking": False}
-    line = ("chat", "--chat-template-arg", "enable_thinking=true")
+    flag = "--chat-template-arg"  # it may be given again
+    line = ("chat", flag, "enable_thinking=true", flag, "effort=low")
     params = generation_params(filled_in(arguments(*line), settings))
-    assert params.chat_template_args == {"enable_thinking": True}
+    assert params.chat_template_args == {"enable_thinking": True, "effort": "low"}
     empty = filled_in(arguments("chat"), Settings(sampling={"chat_template_args": ""}))
     assert generation_params(empty).chat_template_args == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "message"),
+    [
+        (("chat", "--plain", "--continue"), 2, "--continue needs the app: bare lines keep no"),
+        (("chat", "--plain", "--chat-template-arg", "a"), 2, "chat_template_args must be NAME="),
+        (("generate", "x", "--raw", "--chat-template-arg", "a=1"), 2, "has no effect with --raw"),
+    ],
+)
+def test_an_argument_that_cannot_work_is_one_line_before_a_model_is_loaded(
+    capsys, monkeypatch, line, code, message
+):
+    monkeypatch.setattr("mlxspec.api.prepare", lambda *_, **__: pytest.fail("it was loaded"))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    assert main.main(line) == code
+    told = capsys.readouterr().err
+    assert message in told
+    assert "Traceback" not in told
+
+
+def test_what_loading_a_model_says_is_news_in_the_chat():
+    args = filled_in(arguments("chat"), Settings())
+    session = chat._session(args, GenerationParams())
+    session._models.say("drafter pool, fastest of 4 on this machine")
+    assert session.drain() == [
+        SessionNotice("drafter pool, fastest of 4 on this machine", is_trouble=False)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "kind", "outcome"),
+    [(True, "xterm-256color", True), (True, "dumb", False), (False, "xterm-256color", False)],
+)
+def test_the_app_needs_a_terminal_that_can_draw(monkeypatch, is_terminal, kind, outcome):
+    monkeypatch.setenv("TERM", kind)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: is_terminal)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    assert can_draw() == outcome

@@ -9,7 +9,6 @@ from mlxspec import api
 from mlxspec.loading.heads.file import read_drafter_file
 from mlxspec.params import GenerationParams
 from mlxspec.train.data.corpus import save_corpus, shard_path
-from mlxspec_cli.main import main
 from tests.cli.test_train import conversation, train, train_head
 from tests.support.qwen3_folder import save_qwen3
 from tests.support.tiny import emitted
@@ -65,16 +64,3 @@ def test_a_table_is_made_with_features_and_without(workshop, home, text, tmp_pat
         (path,) = (home / "drafters").glob("*-table.safetensors")
         assert read_drafter_file(path).card["feature_shards"] == features.is_dir()
     assert api.load(workshop / "tiny", drafter="table").drafter.cursor(0).next_probs()
-
-
-def test_a_head_for_another_model_is_one_line(workshop, tmp_path, capsys):
-    save_qwen3(tmp_path / "other", num_hidden_layers=4, hidden_size=64)
-    out = tmp_path / "head.safetensors"
-    assert train_head(workshop, "eagle3", "--out", out) == 0
-    capsys.readouterr()
-    arguments = ["--model", tmp_path / "other", "--drafter", out, "--prompt", "a"]
-    assert main(["generate", *map(str, arguments)]) == 1
-    err = capsys.readouterr().err
-    assert "(trained for tiny)" in err
-    assert "must be 64, the width of the target" in err
-    assert "Traceback" not in err

@@ -1,10 +1,12 @@
-"""Escape sequences of a model, or of the file that it came in, do not reach a terminal."""
+"""What is printed of a reply: no escape sequences on a terminal, all of it in a file or JSON."""
 
+import json
 import re
 import sys
 
 import pytest
 
+from mlxspec.drafting.auto import Choice
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import EmittedToken, GenerationFinished, GenerationStarted, PlainDecoded
 from mlxspec_app.sessions.session import ReplySettings
@@ -12,7 +14,6 @@ from mlxspec_cli.commands.generate import _Printer
 from mlxspec_cli.main import main
 from mlxspec_cli.plain_chat import _PlainChat
 from tests.support.gguf_files import Q5_K, Stored, gguf_bytes, tiny_config, tiny_metadata
-from tests.support.qwen3_folder import save_qwen3
 
 PIECES = (
     *("a\x1b", "]52;c;cm0gLXJm\x07b"),  # puts a command into the clipboard
@@ -20,6 +21,8 @@ PIECES = (
     *("\u202e", "\u2066", "\u200f", "c\td\n"),
 )
 _CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+CHOICE = Choice("none", "as requested", {})
 
 
 def reply():
@@ -59,8 +62,7 @@ def test_a_terminal_gets_a_harmless_text_and_a_file_the_very_text(
 ):
     monkeypatch.setattr("mlxspec_cli.output.summary_line", lambda *_, **__: "")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
-    choice = type("Choice", (), {"drafter": "none", "speeds": {}, "as_dict": lambda self: {}})()
-    printer = _Printer(choice, as_json=as_json)
+    printer = _Printer(CHOICE, as_json=as_json)
     for event in reply():
         printer.show(event)
     printed = capsys.readouterr().out
@@ -68,6 +70,20 @@ def test_a_terminal_gets_a_harmless_text_and_a_file_the_very_text(
         assert not _CONTROLS.search(printed)
     elif not as_json:
         assert printed == "".join(PIECES) + "\n"
+
+
+def test_json_has_a_text_with_reasoning_whole_and_split(capsys):
+    pieces = (("<think>", "mark"), ("hm", "reasoning"), ("</think>", "mark"), ("yes", "answer"))
+    printer = _Printer(CHOICE, as_json=True)
+    printer.show(GenerationStarted("m", "none"))
+    for number, (text, channel) in enumerate(pieces, 1):
+        token = EmittedToken(number, text, "plain", 0.5, None, channel)
+        printer.show(PlainDecoded(number, 0.1, (token,), 1.0, number))
+    printer.show(GenerationFinished(1.0, "stop", "!"))
+    found = json.loads(capsys.readouterr().out)
+    assert found["text"] == "<think>hm</think>yes!"
+    assert (found["reasoning"], found["answer"]) == ("hm", "yes!")
+    assert found["tokens"] == [1, 2, 3, 4]
 
 
 def test_an_error_that_quotes_a_file_is_harmless(tmp_path, capsys):
@@ -78,12 +94,3 @@ def test_an_error_that_quotes_a_file_is_harmless(tmp_path, capsys):
     said = capsys.readouterr().err
     assert "holds \u241b]52" in said
     assert not _CONTROLS.search(said)
-
-
-def test_a_type_whose_file_ends_the_process_is_one_line(tmp_path, capsys):
-    folder = save_qwen3(tmp_path / "m", model_type="olmo")
-    assert main(["generate", "--model", str(folder), "--prompt", "a"]) == 1
-    said = capsys.readouterr()
-    assert "install ai2-olmo" in said.err
-    assert not said.out
-    assert "Traceback" not in said.err
