@@ -9,10 +9,8 @@ on their neighbours, and the tokens must be the same without exception.
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from functools import cache
 
-import mlx.core as mx
 import pytest
 from mlx.utils import tree_flatten
 from mlx_lm.generate import stream_generate
@@ -21,17 +19,14 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
-from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafting.engines import prepare_loaded
 from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.engine.engine import Engine
 from mlxspec.kv.cache import make_cache
 from mlxspec.loading import load_model
-from mlxspec.measure.lossless import first_difference, prove
+from mlxspec.measure.lossless import first_difference
 from mlxspec.params import GenerationParams, Options
-from tests.support.adversaries import AlwaysRight
 from tests.support.device_facts import believed
-from tests.support.halves import cut_sums, in_dtype
 from tests.support.paths import ROOT
 from tests.support.tiny import emitted
 
@@ -43,7 +38,6 @@ CACHES = {
     "int4": {"kv_bits": 4},
 }
 TOKENS = 6
-HALF_LAYERS = 12
 CELLS = [  # every drafter and every cache; the bundled BLAS below has each with each
     ("pool", "rotating"),
     ("pool", "int8"),
@@ -121,37 +115,6 @@ def test_plain_replies_are_those_of_mlx_lm():
     for prompt, expected in zip(PROMPTS, plain("full"), strict=True):
         theirs = mlx_lm_greedy(prompt, TOKENS)
         assert_equal_up_to_near_ties("full", prompt, expected[: len(theirs)], theirs)
-
-
-@cache
-def half():
-    """The default model up to its middle: a CPU is slow at half precision."""
-    with believed("cpu"):
-        found = load_model()
-    model = found.model
-    model.model.layers = model.layers[:HALF_LAYERS]
-    windows = model.config.layer_windows[:HALF_LAYERS]
-    model.config = replace(model.config, num_hidden_layers=HALF_LAYERS, layer_windows=windows)
-    in_dtype(model, mx.float16)
-    return found
-
-
-def difference_in_float16(prompt, count):
-    """What parts a reply from the plain one where every draft is right."""
-    params = GenerationParams(max_tokens=count, num_draft_tokens=3, ignore_eos=True)
-    model, tokenizer = half().model, half().tokenizer
-    tokens = tokenizer.encode(prompt)
-    expected = emitted(Engine(Decoder(model), NoDrafter(), tokenizer).generate(tokens, params))
-    drafting = Engine(Decoder(model), AlwaysRight([*tokens, *expected]), tokenizer)
-    written = emitted(drafting.generate(tokens, params))
-    return prove(drafting, tokens, written, params).difference
-
-
-def test_in_float16_only_a_rounding_parts_a_reply(monkeypatch):
-    cut_sums(monkeypatch)
-    found = difference_in_float16("The three primary colours are", 6)
-    print(found)
-    assert found is None or found.is_near_tie
 
 
 _BYTE_IDENTITY = """
