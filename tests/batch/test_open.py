@@ -9,14 +9,13 @@ import pytest
 from mlxspec.batch.decoder import BatchDecoder
 from mlxspec.params import GenerationParams
 from mlxspec.reply.writer import ReplyWriter
-from mlxspec.trace.events import DrafterFailed, GenerationFinished, PrefillProgress, text_of
+from mlxspec.trace.events import DrafterFailed, GenerationFinished, text_of
 from tests.support.adversaries import RandomTrees
 from tests.support.batches import (
     DRAFTERS,
     MODEL,
     PROMPTS,
     REPLIES,
-    SAMPLING,
     for_each_sequence,
     one_by_one,
 )
@@ -70,26 +69,6 @@ def test_drafters_that_read_the_target_join_too(make_drafter):
     assert [emitted(events) for events in found] == REPLIES["llama"]
     assert not any(isinstance(event, DrafterFailed) for events in found for event in events)
     assert max(events[-1].stats["mean_acceptance_length"] for events in found) > 1
-
-
-@pytest.mark.parametrize("sampling", ["filters", "penalties"])
-def test_sampled_replies_are_those_of_one_by_one_decoding(sampling):
-    params = [params_of(seed, sampling=SAMPLING[sampling]) for seed in range(7)]
-    found = run(opened("pool"), params)
-    expected = one_by_one("none", PROMPTS, params)
-    assert [tuple(emitted(events)) for events in found] == [tokens for tokens, _, _ in expected]
-
-
-def test_events_of_a_reply_are_its_prompt_its_rounds_and_its_end():
-    (events,) = run(opened("pool"), [params_of()], {0: [0]})
-    assert isinstance(events[0], PrefillProgress)
-    assert (events[0].done, events[0].total) == (len(PROMPTS[0]),) * 2
-    assert isinstance(events[-1], GenerationFinished)
-    stats = events[-1].stats
-    assert stats["generated_tokens"] == LENGTH
-    assert stats["prompt_tokens"] == len(PROMPTS[0])
-    rounds = [event for event in events if hasattr(event, "emit")]
-    assert stats["rounds"] + stats["plain_forwards"] == len(rounds)
 
 
 def test_a_reply_that_is_alone_is_written_as_the_engine_writes_it(monkeypatch):

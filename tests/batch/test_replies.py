@@ -1,7 +1,7 @@
 """Batches: every reply is the one that its prompt gets alone, and ends in its own way.
 
-Greedy tokens are compared with the target computed anew in NumPy, sampled ones with plain draws by
-hand, and both with an engine that replies to one prompt after the other.
+Greedy tokens are compared with the target computed anew in NumPy, sampled ones with an engine that
+replies to one prompt after the other.
 """
 
 from dataclasses import replace
@@ -13,7 +13,6 @@ from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.errors import ContextLengthError
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.verify.noise import Noise
 from tests.support.adversaries import RandomTrees
 from tests.support.batches import (
     DRAFTERS,
@@ -22,17 +21,14 @@ from tests.support.batches import (
     PROMPTS,
     REPLIES,
     SAMPLING,
-    TARGETS,
-    VOCAB,
     batch,
-    for_each_sequence,
     one_by_one,
     seen,
     tokens_of,
 )
 from tests.support.pairwise import each_value
 from tests.support.tiny import emitted, make_engine, tiny_model
-from tests.support.truth import Target, draw_by_hand
+from tests.support.truth import Target
 
 
 @each_value(drafter=[name for name in DRAFTERS if "always" not in name], family=MODELS)
@@ -100,18 +96,6 @@ def test_with_an_exact_seed_chains_that_are_drawn_leave_the_text_of_plain_sampli
     assert seen(batch("drawn chains", params=params)) == plain_samples(sampling, "full")
 
 
-def test_sampled_replies_are_draws_by_hand():
-    sampling, target = SAMPLING["filters"], TARGETS["llama"]
-    params = [GenerationParams(max_tokens=8, sampling=sampling, seed=seed) for seed in range(7)]
-    for seed, reply in enumerate(batch("random trees", params=params)):
-        text = list(PROMPTS[seed])
-        for token in reply.tokens:
-            probs = target.distribution(tuple(text), sampling, len(PROMPTS[seed]))
-            noise = Noise.of_seed(seed).at(len(text)).gumbel(1, VOCAB)[0]
-            assert token == draw_by_hand(probs, noise)[0]
-            text.append(token)
-
-
 @pytest.mark.parametrize("full_layers", [0, 1])
 def test_layers_with_windows_see_their_latest_tokens_alone(full_layers):
     model = tiny_model(
@@ -161,23 +145,6 @@ def test_a_stop_token_ends_the_replies_that_say_it_and_no_others():
     assert len(set(reasons)) == 2
 
 
-def test_cancelling_one_reply_leaves_the_others_as_they_are():
-    engine = make_engine(MODEL, DRAFTERS["random trees"]())
-    asked = []
-
-    def should_stop(index):
-        asked.append(index)
-        return index == 2 and asked.count(2) > 4
-
-    params = GenerationParams(max_tokens=18, num_draft_tokens=3)
-    replies = list(engine.generate_batch(PROMPTS, params, batch_size=4, should_stop=should_stop))
-    assert [reply.finish_reason == "cancelled" for reply in replies] == [i == 2 for i in range(7)]
-    assert 0 < len(replies[2].tokens) < 18
-    for reply, full in zip(replies, REPLIES["llama"], strict=True):
-        assert list(reply.tokens) == full[: len(reply.tokens)]
-        assert reply.index == 2 or len(reply.tokens) == 18
-
-
 @pytest.mark.parametrize("cancelled", [(0,), (0, 2), (1, 2, 3), tuple(range(7))])
 def test_some_or_all_can_be_cancelled_before_they_begin(cancelled):
     engine = make_engine(MODEL, DRAFTERS["pool"]())
@@ -215,27 +182,6 @@ def test_the_engine_goes_on_with_its_own_conversation():
     assert engine.drafter is drafter
     assert emitted(engine.generate([*PROMPTS[0], *first], params)) == REPLIES["llama"][0][9:18]
     assert tokens_of([*early, *replies]) == [reply[:9] for reply in REPLIES["llama"]]
-
-
-class Frail(RandomTrees):
-    """Breaks down after some tokens."""
-
-    name = "frail"
-
-    def propose(self, root, budget):
-        if len(self.tokens) > 12:
-            raise RuntimeError("no memory")
-        return super().propose(root, budget)
-
-
-def test_a_drafter_that_breaks_down_costs_its_drafts_alone():
-    engine = make_engine(MODEL, for_each_sequence(Frail, VOCAB))
-    params = GenerationParams(max_tokens=18, num_draft_tokens=3)
-    replies = list(engine.generate_batch(PROMPTS[:3], params))
-    assert tokens_of(replies) == REPLIES["llama"][:3]
-    assert [reply.fault for reply in replies] == ["no memory"] * 3
-    assert all(reply.stats["rounds"] for reply in replies[:2])
-    assert all(reply.stats["plain_forwards"] for reply in replies)
 
 
 def test_figures_are_those_of_each_reply():

@@ -96,19 +96,6 @@ def test_an_empty_history_says_nothing(decoder):
             call()
 
 
-@EACH
-def test_reset_forgets_the_text_and_what_was_staged(family, kind):
-    decoder, said = make(family, kind)
-    decoder.observe(TEXT[:15])
-    decoder.forward_tree(TREE)
-    decoder.reset()
-    assert (decoder.history, decoder.cache.nbytes) == ((), 0)
-    with pytest.raises(ValueError, match="no tree is staged"):
-        decoder.commit([0])
-    decoder.observe(TEXT[20:29])
-    assert_is_as_if_read_from_nothing(decoder, TEXT[20:29], said)
-
-
 # ---- several tokens in one forward ---------------------------------------------------------
 
 

@@ -107,23 +107,6 @@ def test_a_text_that_breaks_off_keeps_the_chunks_that_were_read(passes, setup, m
     assert_goes_on(decoder, truth)
 
 
-@pytest.mark.parametrize("name", ["observe", "tree_logits"])
-@pytest.mark.parametrize("setup", SETUPS)
-def test_an_evaluation_that_fails_leaves_no_rows_for_a_chain_to_build_on(name, setup, monkeypatch):
-    def out_of_memory(*_):
-        raise RuntimeError
-
-    decoder, truth = having_read(setup)
-    with monkeypatch.context() as patch:
-        patch.setattr(mx, "eval", out_of_memory)
-        with pytest.raises(RuntimeError):
-            CALLS[name](decoder)
-    logits = decoder.logits(decoder.extend_chain(mx.array([7, 8])))
-    assert_close(logits[-1], truth([*TEXT[:N_READ], 7, 8]))
-    decoder.commit_chain([7])
-    assert_is_as_if_read_from_nothing(decoder, [*TEXT[:N_READ], 7], truth)
-
-
 @contextmanager
 def interrupted(owner, name, monkeypatch, *, num_done=0, is_after=False):
     """Let a method do its work some times, and interrupt it then, before or after its work."""
@@ -141,23 +124,6 @@ def interrupted(owner, name, monkeypatch, *, num_done=0, is_after=False):
         patch.setattr(owner, name, interrupted)
         with pytest.raises(KeyboardInterrupt):
             yield
-
-
-@pytest.mark.parametrize(
-    ("setup", "path"),
-    [(("llama", "full"), PATH), (("qwen2", "rotating"), PATH), (("llama", "full"), [])],
-    ids=["full, again", "ring, again", "full, nothing"],
-)
-@pytest.mark.parametrize("num_done", [0, 1, 3])  # of the four stores of rows
-def test_after_a_commit_that_broke_off_between_layers_it_or_nothing_can_be_committed(
-    num_done, setup, path, monkeypatch
-):
-    decoder, truth = having_read(setup, is_staged=True)
-    with interrupted(RowStore, "place", monkeypatch, num_done=num_done):
-        decoder.commit(PATH)
-    decoder.commit(path)
-    tokens = [TREE.tokens.tolist()[node] for node in path]
-    assert_is_as_if_read_from_nothing(decoder, TEXT[:N_READ] + tokens, truth)
 
 
 @pytest.mark.parametrize("setup", SETUPS)

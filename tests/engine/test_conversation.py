@@ -13,7 +13,6 @@ from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import DraftProposed, PrefillProgress, TurnStarted
 from tests.support.adversaries import RandomTrees
 from tests.support.decoders import rows_of
-from tests.support.pairwise import each_value
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.toy_chat import ToyChat
 from tests.support.truth import Target
@@ -79,22 +78,16 @@ def test_a_turn_reads_only_its_own_tokens():
     assert reused_of(conversation.reply("de", PARAMS)) == held == len("uabcvw") + len(first) - 1
 
 
-def test_messages_tell_what_was_said():
-    conversation = chat(system="st")
-    events = list(conversation.reply("abc", PARAMS))
-    assert events[0] == TurnStarted("user", "abc")
-    answer = emitted(events)
-    assert conversation.messages == [
-        {"role": "system", "content": "st"},
-        {"role": "user", "content": "abc"},
-        {"role": "assistant", "content": said(answer)},
-    ]
+@pytest.mark.parametrize("way", ["should_stop", "stop_when"])
+@pytest.mark.parametrize("drafter", [NoDrafter, lambda: RandomTrees(24)])
+def test_a_stopped_reply_stays_part_of_the_chat(drafter, way):
+    conversation, asked = chat(drafter()), []
 
+    def stops(*token):
+        asked.append(token)
+        return len(asked) == 4
 
-def test_a_stopped_reply_stays_part_of_the_chat():
-    conversation = chat()
-    asked = iter([False, False, False, True])
-    part = emitted(conversation.reply("abc", PARAMS, should_stop=lambda: next(asked)))
+    part = emitted(conversation.reply("abc", PARAMS, **{way: stops}))
     assert 0 < len(part) < 8
     assert conversation.messages[-1]["content"] == said(part)
     prompt = encode("uabcvw") + part + encode("vudevw")
@@ -272,8 +265,14 @@ def test_a_message_fits_alone_up_to_the_last_token_of_the_context():
     assert not conversation.fits_alone("abcdefgh")
 
 
-@each_value(
-    kind=["full", "rotating", "int8", "rotating-int8"], drafter=[NoDrafter, lambda: RandomTrees(24)]
+@pytest.mark.parametrize(
+    ("kind", "drafter"),
+    [
+        ("full", NoDrafter),
+        ("rotating", lambda: RandomTrees(24)),
+        ("int8", lambda: RandomTrees(24)),
+        ("rotating-int8", NoDrafter),
+    ],
 )
 def test_measuring_leaves_the_next_reply_as_it_was(kind, drafter):
     measured, left_alone = chat(drafter(), kind), chat(drafter(), kind)

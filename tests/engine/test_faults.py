@@ -8,7 +8,7 @@ from mlxspec.trace.events import DrafterFailed, DraftVerified, GenerationFinishe
 from mlxspec.trace.file import event_from_json, event_to_json
 from tests.support.adversaries import AlwaysRight
 from tests.support.pairwise import each_value
-from tests.support.tiny import make_engine, tiny_model
+from tests.support.tiny import make_engine, tiny_model, tokens_of
 from tests.support.tiny_heads_eagle import eagle3_drafter
 from tests.support.tiny_heads_exit import exit_engine
 from tests.support.truth import Target
@@ -35,10 +35,6 @@ def break_down(drafter, method, call, error=None, *, is_after=False):
         return done
 
     setattr(drafter, method, failing)
-
-
-def tokens_of(events):
-    return [token.token for event in events for token in getattr(event, "emit", ())]
 
 
 def faults_of(events):

@@ -47,7 +47,7 @@ FAMILIES = ("llama", "qwen2")
 CACHES = ("full", "rotating", "int8", "int4")
 VOCAB = 24
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
-LENGTH = 15  # with the prompt well past the ring of 12
+LENGTH = 12  # with the prompt well past the ring of 12
 SAMPLING = {
     "temperature": SamplingParams(temperature=0.8),
     "all filters": SamplingParams(temperature=0.9, top_k=9, top_p=0.9, min_p=0.02),

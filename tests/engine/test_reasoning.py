@@ -151,18 +151,6 @@ def test_a_reply_without_thinking_is_an_answer():
     assert set(channels(chat(tokenizer).reply("2?", params))) == {"answer"}
 
 
-def test_every_token_has_its_channel_for_the_function_that_may_stop_the_reply():
-    tokenizer = reasoning_tokenizer(DROPPING)
-    seen = []
-
-    def is_end(token):
-        seen.append(token.channel)
-        return seen.count("mark") == 2
-
-    said = collected(chat(tokenizer).reply("2?", saying(tokenizer, REPLY), stop_when=is_end))
-    assert (said.reasoning, said.answer) == ("\nhm, 2\n", "")
-
-
 # ---- the turn after it -----------------------------------------------------------------------
 
 TURNS = [

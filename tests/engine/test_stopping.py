@@ -130,25 +130,6 @@ def test_whoever_is_told_of_a_batch_ends_each_reply_after_the_very_token(drafter
         assert reply.finish_reason == "stop"
 
 
-@pytest.mark.parametrize("drafter", ["model", "exit"])
-def test_a_chat_goes_on_from_where_it_was_stopped(drafter):
-    engine = engine_for(drafter, "llama", tokenizer=ToyChat())
-    conversation = Conversation(engine)
-    sampling = SamplingParams(logit_bias=dict.fromkeys((20, 22, 23), -100.0))  # marks of turns
-    params = GenerationParams(max_tokens=12, num_draft_tokens=6, sampling=sampling)
-    stops = Stops(3)
-    first = emitted(conversation.reply("abc", params, stop_when=stops))
-    assert first == stops.asked
-    second = emitted(conversation.reply("dd", params))
-    closing = "" if first[-1] == ToyChat.eos_token_ids[0] else "v"
-    prompt = ToyChat().encode(f"uabcvw{ToyChat().decode(first, keep_special=True)}{closing}uddvw")
-    text = list(prompt)
-    for token in second:
-        assert token == TARGET.distribution(tuple(text), sampling, len(prompt)).argmax()
-        text.append(token)
-    assert emitted(conversation.regenerate(params, stop_when=Stops(1))) == second[:1]
-
-
 # ---- nothing at all --------------------------------------------------------------------------
 
 NOTHING = GenerationParams(max_tokens=0)

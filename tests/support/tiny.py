@@ -56,8 +56,13 @@ def text_logits(model: Model, tokens: list[int]) -> mx.array:
     return decoder.logits(decoder.hidden_states([])[0])
 
 
+def tokens_of(events) -> list[int]:
+    """The token ids that a sequence of events emits."""
+    return [token.token for event in events for token in getattr(event, "emit", ())]
+
+
 def emitted(events) -> list[int]:
-    """The token ids that a sequence of events emits; fails if the drafter failed."""
+    """The same; fails if the drafter failed."""
     events = list(events)
     assert [event for event in events if isinstance(event, DrafterFailed)] == []
-    return [token.token for event in events for token in getattr(event, "emit", ())]
+    return tokens_of(events)
