@@ -7,6 +7,7 @@ from mlxspec.errors import GrammarError, NumericsError
 from mlxspec.params import GenerationParams, Grammar
 from mlxspec.reply.continuation import Continuation
 from mlxspec.trace.events import GenerationFailed, GenerationFinished
+from tests.engine.test_interrupts import Late, Mistake, fail
 from tests.support.adversaries import RandomTrees
 from tests.support.batches import DRAFTERS, PROMPTS, VOCAB, for_each_sequence
 from tests.support.pairwise import each_value
@@ -14,12 +15,8 @@ from tests.support.tiny import make_engine, tiny_model, tokens_of
 from tests.support.truth import Computed, Target
 
 NAN = VOCAB  # the token after which the target computes NaN
-LENGTH, LONG, AT = 9, 24, 4  # tokens of a reply, of a long one, and those before a fault
+LENGTH, LONG = 9, 24  # tokens of a reply, and of a long one
 FAULTY, SICK = [3, 7, 1], [3, 7, 1, NAN, 5, 6]
-
-
-class Mistake(Exception):
-    """What a function of the caller raises."""
 
 
 def damaged_model():
@@ -37,21 +34,6 @@ AFTER = Computed(lambda kind: Target(MODEL, kind).greedy([*FAULTY, 5, 6], LENGTH
 
 def params_of(**changes):
     return GenerationParams(**{"max_tokens": LENGTH, "num_draft_tokens": 3} | changes)
-
-
-class Late:
-    """Answers like `first` some times, then like `then`."""
-
-    def __init__(self, first, then, count=AT):
-        self.first, self.then, self.left = first, then, count
-
-    def __call__(self, *args):
-        self.left -= 1
-        return (self.first if self.left >= 0 else self.then)(*args)
-
-
-def fail(*_):
-    raise Mistake("by the caller")
 
 
 def nothing(*_):

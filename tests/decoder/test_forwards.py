@@ -8,9 +8,10 @@ import pytest
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
-from tests.support.decoders import TEXT, rows_of
+from tests.support.decoders import TEXT
 from tests.support.pairwise import each_value, pairwise
 from tests.support.row_count import RowCount
+from tests.support.shadow import committed_rows
 from tests.support.tiny import make_cache, tiny_model
 from tests.support.truth import Target
 
@@ -85,7 +86,7 @@ def test_a_finished_tree_says_and_keeps_what_one_forward_does(shape, family, kin
     for decoder in (whole, finished):
         decoder.commit(path)
     assert finished.history == whole.history
-    expected, rows = rows_of(whole), rows_of(finished)
+    expected, rows = committed_rows(whole), committed_rows(finished)
     assert list(rows) == list(expected)
     for position in rows:
         assert_close(rows[position], expected[position], kind)

@@ -12,7 +12,7 @@ from mlxspec.errors import ContextLengthError, StaleReplyError, UnsupportedOpera
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import DraftProposed, PrefillProgress, TurnStarted
 from tests.support.adversaries import RandomTrees
-from tests.support.decoders import rows_of
+from tests.support.shadow import committed_rows
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.toy_chat import ToyChat
 from tests.support.truth import Target
@@ -279,10 +279,10 @@ def test_measuring_leaves_the_next_reply_as_it_was(kind, drafter):
     for text in ("abc", "de"):
         replies = [emitted(each.reply(text, PARAMS)) for each in (measured, left_alone)]
         assert replies[0] == replies[1]
-        rows = rows_of(left_alone.engine.target)
+        rows = committed_rows(left_alone.engine.target)
         assert measured.measure_cost() is not None
         assert measured.engine.target.history == left_alone.engine.target.history
-        for position, row in rows_of(measured.engine.target).items():
+        for position, row in committed_rows(measured.engine.target).items():
             np.testing.assert_array_equal(row, rows[position])
 
 

@@ -107,15 +107,6 @@ def test_a_stop_token_ends_a_reply_that_ignores_the_models_own_and_its_text_stay
     assert emitted(engine.generate(PROMPT, both)) == REPLY[:first]
 
 
-def test_replies_of_a_batch_end_each_with_its_own_token():
-    full = REPLIES["llama"]
-    stops = [reply[4] for reply in full]
-    params = [GenerationParams(max_tokens=18, stop_tokens=(stop,)) for stop in stops]
-    for reply, stop, whole in zip(batch("always right", params=params), stops, full, strict=True):
-        assert list(reply.tokens) == whole[: whole.index(stop) + 1]
-        assert reply.finish_reason == "stop"
-
-
 @pytest.mark.parametrize("drafter", ["none", "always right"])
 def test_whoever_is_told_of_a_batch_ends_each_reply_after_the_very_token(drafter):
     asked = {index: [] for index in range(len(PROMPTS))}

@@ -5,8 +5,8 @@ import numpy as np
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
-from tests.support.dict_cache import seen
 from tests.support.pairwise import each_value
+from tests.support.shadow import committed_rows
 from tests.support.tiny import make_cache, tiny_model
 from tests.support.truth import Target
 
@@ -31,7 +31,7 @@ class Truth:
             fresh = self.decoder()
             for token in tokens:
                 fresh.observe([token])
-            self._rows[tuple(tokens)] = rows_of(fresh)
+            self._rows[tuple(tokens)] = committed_rows(fresh)
         return self._rows[tuple(tokens)]
 
     def decoder(self):
@@ -68,23 +68,12 @@ def read_drafts(decoder, drafts):
     return decoder.logits(mx.concatenate([first, states]))
 
 
-def rows_of(decoder):
-    """{position: (n_layers, 2, heads, D)} of the committed rows, read as attention reads them."""
-    cache, config = decoder.cache, decoder.model.config
-    probe = mx.zeros((1, config.num_key_value_heads, 1, config.head_dim))
-    layers = [seen(cache, layer, probe, probe) for layer in range(len(decoder.model.layers))]
-    cache.rollback()
-    rows = np.array(mx.stack(layers))[:, :, 0, :, :-1]
-    positions = cache.committed_positions().tolist()
-    return {position: rows[:, :, :, slot] for slot, position in enumerate(positions)}
-
-
 def assert_is_as_if_read_from_nothing(decoder, tokens, truth):
     """History, rows of every layer and next logits are those of `tokens` read token by token."""
     assert decoder.history == tuple(tokens)
     assert len(decoder) == decoder.cache.offset == len(tokens)
     assert decoder.cache.num_staged == 0
-    rows, expected = rows_of(decoder), truth.rows(tokens)
+    rows, expected = committed_rows(decoder), truth.rows(tokens)
     assert sorted(rows) == sorted(expected)
     for position, row in expected.items():
         np.testing.assert_allclose(rows[position], row, atol=1e-4)
