@@ -178,23 +178,3 @@ def test_drafters_made_from_one_another_share_what_they_store():
     assert not any(remembers(drafter) for drafter in (first, *others))  # 2 tokens for each
     del others
     assert remembers(first)
-
-
-def test_begins_anew_after_an_interrupted_read(monkeypatch):
-    drafter = SuffixDrafter()
-    drafter.start([1, 2, 3], SAMPLING, KEY)
-    add = SuffixAutomaton._add
-
-    def interrupted(self, length, children):
-        add(self, length, children)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SuffixAutomaton, "_add", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            drafter.start([1, 2, 3, 4], SAMPLING, KEY)
-    fresh = SuffixDrafter()
-    for each in (drafter, fresh):
-        each.start([1, 2, 3, 1, 2], SAMPLING, KEY)
-    assert len(drafter._automaton.lengths) == len(fresh._automaton.lengths)
-    assert shape_of(drafter.propose(2, 4)) == shape_of(fresh.propose(2, 4))

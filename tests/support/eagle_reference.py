@@ -1,62 +1,28 @@
 """Drafters of the EAGLE family in NumPy float64: without a cache, every path from scratch.
 
-Written from the papers and the layouts of published checkpoints. It calls nothing of the package
-and uses only weights and settings. For each path below the root, the target's states, the pairs and
-all rows of the drafter are computed again.
+Written from the papers and the layouts of published checkpoints, on the arithmetic of `reference`.
+It calls nothing of the package and uses only weights and settings. For each path below the root,
+the target's states, the pairs and all rows of the drafter are computed again.
 """
 
-import mlx.core as mx
+from types import SimpleNamespace
+
 import numpy as np
-from mlx.utils import tree_flatten
+
+from tests.support.reference import _attention, _mlp, _Part, weights_of
 
 
-class Weights:
-    """The parameters of a module by name, and the arithmetic on them."""
-
-    def __init__(self, module, eps):
-        self.arrays = {
-            name: np.array(array.astype(mx.float32), np.float64)
-            for name, array in tree_flatten(module.parameters())
-        }
-        self.eps = eps
+class Own(_Part):
+    """The weights of a drafter, of which some may be missing."""
 
     def __contains__(self, name):
-        return f"{name}.weight" in self.arrays
-
-    def linear(self, name, x):
-        return x @ self.arrays[f"{name}.weight"].T + self.arrays.get(f"{name}.bias", 0.0)
+        return f"{self.prefix}{name}.weight" in self.weights
 
     def norm(self, name, x):
-        if name not in self:
-            return x
-        root = np.sqrt((x * x).mean(axis=-1, keepdims=True) + self.eps)
-        return x / root * self.arrays[f"{name}.weight"]
+        return super().norm(name, x) if name in self else x
 
-    def mlp(self, prefix, x):
-        gate = self.linear(f"{prefix}.gate_proj", x)
-        silu = gate / (1 + np.exp(-gate))
-        return self.linear(f"{prefix}.down_proj", silu * self.linear(f"{prefix}.up_proj", x))
-
-    def attention(self, prefix, x, seen, settings):
-        heads, kv_heads, size, theta = settings
-        queries, keys, values = (
-            self.linear(f"{prefix}.{name}_proj", x).reshape(len(x), -1, size) for name in "qkv"
-        )
-        outputs = []
-        for head in range(heads):
-            shared = head * kv_heads // heads
-            query, key = turned(queries[:, head], theta), turned(keys[:, shared], theta)
-            scores = np.where(seen, query @ key.T / np.sqrt(size), -np.inf)
-            outputs.append(softmax(scores) @ values[:, shared])
-        return self.linear(f"{prefix}.o_proj", np.concatenate(outputs, axis=1))
-
-
-def turned(x, theta):
-    """Rotate row i, seen as complex numbers x[j] + 1j x[j + size/2], by i * theta ** (-2j/size)."""
-    half = x.shape[1] // 2
-    angles = np.outer(np.arange(len(x)), theta ** (-np.arange(half) / half))
-    numbers = (x[:, :half] + 1j * x[:, half:]) * np.exp(1j * angles)
-    return np.concatenate([numbers.real, numbers.imag], axis=1)
+    def below(self, name):
+        return Own(self.weights, f"{name}.", self.eps)
 
 
 def softmax(scores):
@@ -73,6 +39,19 @@ def visible(length, ring):
     return (age >= 0) & ((age < size - kept) | (np.arange(length)[None] < kept))
 
 
+def target_states(model, weights, tokens, ring):
+    """The states entering each layer, the output of the last layer, and of the final norm."""
+    config, entering = model.config, []
+    x = weights["model.embed_tokens.weight"][list(tokens)]
+    for index in range(config.num_hidden_layers):
+        entering.append(x)
+        part = _Part(weights, f"model.layers.{index}.", config.rms_norm_eps)
+        seen = visible(len(tokens), ring)
+        x = x + _attention(part, config, part.norm("input_layernorm", x), seen)
+        x = x + _mlp(part, part.norm("post_attention_layernorm", x))
+    return [*entering, x], _Part(weights, "model.", config.rms_norm_eps).norm("norm", x)
+
+
 class ReferenceDrafter:
     """The distribution of an EAGLE drafter after any path below a root.
 
@@ -84,10 +63,10 @@ class ReferenceDrafter:
     """
 
     def __init__(self, model, network, target_ids=None, ring=None):
-        self.config, self.ring, self.target_ids = model.config, ring, target_ids
-        self.target = Weights(model, model.config.rms_norm_eps)
+        self.model, self.ring, self.target_ids = model, ring, target_ids
+        self.target = weights_of(model)
         self.settings = network.config
-        self.own = Weights(network, network.config["rms_norm_eps"])
+        self.own = Own(weights_of(network), "", network.config["rms_norm_eps"])
         self.is_eagle3 = "capture" in self.settings
         self._logits = {}
 
@@ -114,48 +93,27 @@ class ReferenceDrafter:
         return self._head(rows[-1])
 
     def _features(self, history):
-        entering, final = self.target_states(history)
+        entering, final = target_states(self.model, self.target, history, self.ring)
         if not self.is_eagle3:
             return final
         taps = [entering[layer] for layer in self.settings["capture"]]
         taps = [self.own.norm(f"fc_norm.{number}", tap) for number, tap in enumerate(taps)]
         return self.own.linear("fc", self.own.norm("input_norm", np.concatenate(taps, axis=1)))
 
-    def target_states(self, tokens):
-        """The states entering each layer, the output of the last layer, and of the final norm."""
-        config, weights = self.config, self.target
-        settings = (
-            config.num_attention_heads,
-            config.num_key_value_heads,
-            config.head_dim,
-            config.rope_theta,
-        )
-        x = weights.arrays["model.embed_tokens.weight"][list(tokens)]
-        seen, entering = visible(len(tokens), self.ring), []
-        for index in range(config.num_hidden_layers):
-            entering.append(x)
-            name = f"model.layers.{index}"
-            normed = weights.norm(f"{name}.input_layernorm", x)
-            x = x + weights.attention(f"{name}.self_attn", normed, seen, settings)
-            x = x + weights.mlp(f"{name}.mlp", weights.norm(f"{name}.post_attention_layernorm", x))
-        return [*entering, x], weights.norm("model.norm", x)
-
     def _run(self, tokens, features):
         """Rows for the head, and the replacement for the features of the next token."""
-        own = "embed_tokens" in self.own
-        table = self.own.arrays["embed_tokens.weight"] if own else None
-        if table is None:
-            table = self.target.arrays["model.embed_tokens.weight"]
-        embeddings = table[list(tokens)]
-        return (self._run_eagle3 if self.is_eagle3 else self._run_eagle)(embeddings, features)
+        own = self.own.weights if "embed_tokens" in self.own else None
+        name = "embed_tokens.weight"
+        table = self.target[f"model.{name}"] if own is None else own[name]
+        run = self._run_eagle3 if self.is_eagle3 else self._run_eagle
+        return run(table[list(tokens)], features)
 
     def _run_eagle3(self, embeddings, g):
         own, settings = self.own, self.settings
         normed = own.norm("layer.hidden_norm", g)
         both = np.concatenate([own.norm("layer.input_layernorm", embeddings), normed], axis=1)
         x = normed if settings.get("norm_before_residual") else g
-        x = x + self._attention("layer.self_attn", both)
-        x = x + own.mlp("layer.mlp", own.norm("layer.post_attention_layernorm", x))
+        x = self._layer("layer", x, both)
         rows = own.norm("norm", x)
         return rows, rows if settings.get("norm_output") else x
 
@@ -166,22 +124,20 @@ class ReferenceDrafter:
         for index in range(self.settings.get("num_layers", 1)):
             name = f"layers.{index}"
             normed = own.norm(f"{name}.input_layernorm", x)  # the first layer has none
-            x = x + self._attention(f"{name}.self_attn", normed)
-            x = x + own.mlp(f"{name}.mlp", own.norm(f"{name}.post_attention_layernorm", x))
+            x = self._layer(name, x, normed)
         x = own.norm("pre_lm_head_layernorm", x)
         return x, x
 
-    def _attention(self, prefix, x):
-        names = ("num_attention_heads", "num_key_value_heads", "head_dim", "rope_theta")
-        settings = tuple(self.settings[name] for name in names)
-        return self.own.attention(prefix, x, visible(len(x), self.ring), settings)
+    def _layer(self, name, x, attended):
+        part, config = self.own.below(name), SimpleNamespace(**self.settings)
+        x = x + _attention(part, config, attended, visible(len(x), self.ring))
+        return x + _mlp(part, part.norm("post_attention_layernorm", x))
 
     def _head(self, row):
         if "lm_head" in self.own:
             return self.own.linear("lm_head", row)
-        is_tied = self.config.tie_word_embeddings
-        name = "model.embed_tokens" if is_tied else "lm_head"
-        logits = self.target.linear(name, row)
+        is_tied = self.model.config.tie_word_embeddings
+        logits = self.target[f"{'model.embed_tokens' if is_tied else 'lm_head'}.weight"] @ row
         return logits if self.target_ids is None else logits[list(self.target_ids)]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.early_exit import EarlyExitDrafter, ExitHead
 from mlxspec.engine.engine import Engine
-from tests.support import reference
+from tests.support.eagle_reference import target_states
 from tests.support.reference import weights_of
 from tests.support.tiny import ToyTokenizer, make_cache
 
@@ -86,18 +86,8 @@ class ExitTruth:
         return 1 / weights.sum()
 
     def _entering(self, prefix):
-        config, weights = self.model.config, weights_of(self.model)
-        age = np.subtract.outer(np.arange(len(prefix)), np.arange(len(prefix)))
-        seen = age >= 0
-        if self.ring:
-            size, keep = self.ring
-            seen &= (age < size - keep) | (np.arange(len(prefix))[None] < keep)
-        x = weights["model.embed_tokens.weight"][np.array(prefix)]
-        for layer in range(self.head.layer):
-            part = reference._Part(weights, f"model.layers.{layer}.", config.rms_norm_eps)
-            x = x + reference._attention(part, config, part.norm("input_layernorm", x), seen)
-            x = x + reference._mlp(part, part.norm("post_attention_layernorm", x))
-        return x[-1]
+        entering, _ = target_states(self.model, weights_of(self.model), prefix, self.ring)
+        return entering[self.head.layer][-1]
 
     def _head_logits(self, hidden):
         is_tied = self.model.config.tie_word_embeddings
