@@ -10,14 +10,10 @@ import pytest
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.bench.peers import mlx_lm_model
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.params import GenerationParams, SamplingParams
-from tests.support.adversaries import RandomTrees
 from tests.support.decoded_text import Reader
 from tests.support.golden import load_golden
-from tests.support.pairwise import each_value
-from tests.support.tiny import emitted, make_cache, make_engine, tiny_model
+from tests.support.tiny import make_cache, tiny_model
 
 NAMES = (
     "llama_bias",
@@ -131,16 +127,3 @@ def test_a_config_says_the_same_of_both(name):
     assert adapted.max_position_embeddings == port.max_position_embeddings
     assert adapted.eos_token_ids == port.eos_token_ids
     assert set(adapted.layer_windows) == set(port.layer_windows)
-
-
-@each_value(name=NAMES[::2], drafter=["pool", "random trees"])
-def test_replies_are_the_same(name, drafter):
-    make = HOST_DRAFTERS["pool"] if drafter == "pool" else lambda: RandomTrees(64)
-    engines = [make_engine(model, make()) for model in twins(name)]
-    for sampling in (SamplingParams(), SamplingParams(temperature=0.8)):
-        params = GenerationParams(
-            max_tokens=12, num_draft_tokens=6, sampling=sampling, exact_seed=True, ignore_eos=True
-        )
-        ours, theirs = (emitted(engine.generate(TEXT, params)) for engine in engines)
-        assert theirs == ours
-        assert len(ours) == 12

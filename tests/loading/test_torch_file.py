@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import time
 import zipfile
 
 import mlx.core as mx
@@ -14,7 +13,6 @@ from mlxspec.loading.heads.torch_file import read_torch_file
 from tests.support.head_folders import (
     ORDERED_DICT,
     save_archive,
-    save_torch,
     state_dict,
     tensor,
     text,
@@ -174,22 +172,3 @@ def test_a_file_of_before_torch_1_6_says_what_to_do(tmp_path):
     path = tmp_path / "old.bin"
     path.write_bytes(pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps(1001, 2))
     assert "PyTorch 1.6 or later" in refusal_of(path)
-
-
-def test_cuts_and_flipped_bytes_are_read_or_refused(tmp_path):
-    save_torch(tmp_path / "w.bin", {"a": mx.arange(6.0).reshape(2, 3), "b": mx.array([True])})
-    data = (tmp_path / "w.bin").read_bytes()
-    broken = [data[:length] for length in range(0, len(data), 61)]
-    broken += [
-        data[:place] + bytes([data[place] ^ (0x80 if place % 2 else 0x01)]) + data[place + 1 :]
-        for place in range(0, len(data), 7)
-    ]
-    path, started, refused = tmp_path / "broken.bin", time.monotonic(), 0
-    for content in broken:
-        path.write_bytes(content)
-        try:
-            read_torch_file(path)
-        except UnsupportedModelError:
-            refused += 1
-    assert refused > len(broken) / 2
-    assert time.monotonic() - started < 30
