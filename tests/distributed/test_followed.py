@@ -81,21 +81,7 @@ def test_a_draft_of_the_lower_layers_is_followed(forwards_of):
     check_rows(decoder)
 
 
-def test_a_chain_that_is_kept_in_part_is_followed():
-    followed = Followed(MODEL)
-    target = followed.engine.target
-    target.observe([1, 2, 3])
-    target.extend_chain(mx.array([4, 5], mx.int32))
-    target.extend_chain(mx.array([6, 7], mx.int32))
-    target.commit_chain([4, 5, 6])
-    followed.flush()
-
-    (decoder,) = followed.theirs.values()
-    assert decoder.history == (1, 2, 3, 4, 5, 6)
-    check_rows(decoder)
-
-
-def test_what_is_forgotten_is_forgotten_on_all_ranks():
+def test_what_is_forgotten_or_kept_in_part_is_so_on_all_ranks():
     followed = Followed(MODEL)
     target = followed.engine.target
     target.observe([1, 2, 3])
@@ -108,9 +94,10 @@ def test_what_is_forgotten_is_forgotten_on_all_ranks():
     target.extend_chain(mx.array([4, 5], mx.int32))
     target.commit([])
     target.extend_chain(mx.array([6, 7], mx.int32))
-    target.commit_chain([6, 7])
+    target.extend_chain(mx.array([8, 9], mx.int32))
+    target.commit_chain([6, 7, 8])
     followed.flush()
-    assert decoder.history == (1, 2, 6, 7)
+    assert decoder.history == (1, 2, 6, 7, 8)
     check_rows(decoder)
 
 

@@ -74,20 +74,8 @@ def test_a_bias_behind_the_sum_is_added_once(monkeypatch):
     assert np.allclose(np.array(projection(x))[0], want, atol=1e-5)
 
 
-def test_refuses_more_ranks_than_groups_of_heads():
-    with pytest.raises(UnsupportedModelError, match="3 groups of heads runs on 3 ranks at most"):
-        cut(0, 4)
-
-
 def mlx_lm_model(name, **config):
     return build_module({**tiny_config(), **COMMON, **FOLDERS[name], **config})
-
-
-def test_refuses_heads_of_mlx_lm_that_the_ranks_do_not_divide():
-    with pytest.raises(
-        UnsupportedModelError, match="3 ranks: they do not divide its num_attention_heads of 4"
-    ):
-        sharing(group_of(0, 3)).cut(mlx_lm_model("tensor"))
 
 
 def test_other_widths_that_the_ranks_do_not_divide_make_a_pipeline():
@@ -96,23 +84,29 @@ def test_other_widths_that_the_ranks_do_not_divide_make_a_pipeline():
     assert sharing(group_of(0, 3)).cut(model) == "pipeline of 3 ranks"
 
 
-def test_what_mlx_lm_cannot_cut_is_said_in_words():
+def unnamed_width():
     model = mlx_lm_model("tensor", num_attention_heads=6, num_key_value_heads=3)
     model.args.intermediate_size = None  # as a type of model that calls it otherwise
-
-    with pytest.raises(UnsupportedModelError, match="size 64 across 3 devices; choose another"):
-        sharing(group_of(0, 3)).cut(model)
+    return model
 
 
-def test_refuses_a_forward_that_the_other_ranks_do_not_know_of():
-    model = ShardedModel(tiny_model(), Orders(print), has_all_layers=True)
+@pytest.mark.parametrize(
+    ("make", "size", "said"),
+    [
+        (lambda: tiny_model(**SIZES), 4, "3 groups of heads runs on 3 ranks at most"),
+        (lambda: mlx_lm_model("tensor"), 3, "they do not divide its num_attention_heads of 4"),
+        (unnamed_width, 3, "size 64 across 3 devices; choose another"),
+    ],
+)
+def test_a_model_that_the_ranks_cannot_share_is_refused_in_words(make, size, said):
+    with pytest.raises(UnsupportedModelError, match=said):
+        sharing(group_of(0, size)).cut(make())
 
+
+def test_what_the_other_ranks_do_not_know_or_have_is_refused():
+    alone = ShardedModel(tiny_model(), Orders(print), has_all_layers=True)
     with pytest.raises(UnsupportedOperationError, match="not supported with --hosts"):
-        Decoder(model).observe([1, 2])
-
-
-def test_refuses_states_that_another_rank_has():
-    model = ShardedModel(tiny_model(), Orders(print), has_all_layers=False)
-
+        Decoder(alone).observe([1, 2])
+    part = ShardedModel(tiny_model(), Orders(print), has_all_layers=False)
     with pytest.raises(UnsupportedOperationError, match="on other ranks"):
-        model.check_capture()
+        part.check_capture()

@@ -255,29 +255,26 @@ def test_a_last_message_of_the_assistant_is_the_beginning_of_the_reply(api, begu
     assert num_begun == len(begun.encode())
 
 
-def test_a_last_message_is_a_turn_of_its_own_where_a_request_says_so():
-    expected = turn("user", "Hi") + turn("assistant", "ok") + START
-    for field in ({"continue_final_message": False}, {"add_generation_prompt": True}):
-        assert text_of(ONE_SYSTEM, "chat", messages=[HI, OK], **field) == expected
+@pytest.mark.parametrize(
+    ("messages", "fields", "expected"),
+    [
+        ([HI, OK], {"continue_final_message": False}, U + A),
+        ([HI, OK], {"add_generation_prompt": True}, U + A),
+        ([HI], {"continue_final_message": False}, U),
+        *(([HI, said(blank)], {}, U) for blank in ("", " \n", None, [])),
+        ([HI, {**OK, "tool_calls": [call("a")]}], {}, U + turn("assistant", "ok<call go>")),
+    ],
+)
+def test_behind_a_last_turn_that_begins_no_reply_there_is_a_new_one(messages, fields, expected):
+    assert text_of(ONE_SYSTEM, "chat", messages=messages, **fields) == expected + START
 
 
-def test_a_field_about_turns_that_cannot_be_honoured_is_refused():
-    for fields in ({"continue_final_message": True}, {"add_generation_prompt": False}):
-        with pytest.raises(Refusal, match="the last message must be one of the assistant"):
-            text_of(ONE_SYSTEM, "chat", messages=[HI], **fields)
-    found = text_of(ONE_SYSTEM, "chat", messages=[HI], continue_final_message=False)
-    assert found == turn("user", "Hi") + START
-
-
-@pytest.mark.parametrize("blank", ["", " \n", None, []])
-def test_an_empty_last_message_begins_no_reply(blank):
-    messages = [HI, {"role": "assistant", "content": blank}]
-    assert text_of(ONE_SYSTEM, "chat", messages=messages) == turn("user", "Hi") + START
-
-
-def test_a_call_without_its_result_is_not_gone_on_with():
-    found = text_of(ONE_SYSTEM, "chat", messages=[HI, {**OK, "tool_calls": [call("a")]}])
-    assert found.endswith("ok<call go><|im_end|>\n" + START)
+@pytest.mark.parametrize(
+    "fields", [{"continue_final_message": True}, {"add_generation_prompt": False}], ids=str
+)
+def test_a_reply_that_has_nothing_to_go_on_with_is_refused(fields):
+    with pytest.raises(Refusal, match="the last message must be one of the assistant"):
+        text_of(ONE_SYSTEM, "chat", messages=[HI], **fields)
 
 
 @pytest.mark.parametrize("template", [CLOSING, DROPPING, OPENING, KEEPING])
