@@ -4,8 +4,8 @@ import asyncio
 import json
 import threading
 
+import httpx2
 import pytest
-from starlette.testclient import TestClient
 
 from mlxspec.trace.events import (
     EmittedToken,
@@ -151,8 +151,9 @@ async def test_half_a_character_in_a_text_ends_no_stream():
 async def test_only_so_many_may_watch():
     server = Server(shelf(), ServerSettings())
     streams = [await watching(server.feed) for _ in range(MOST_WATCHERS)]
-    client = TestClient(server.app(), base_url="http://localhost")
-    found = await asyncio.to_thread(client.get, "/v1/events")
+    transport = httpx2.ASGITransport(server.app())
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        found = await asyncio.wait_for(client.get("/v1/events"), 10)  # a feed has no end
     assert found.status_code == 503
     assert "16 clients watch already" in found.json()["error"]["message"]
     await streams[0].aclose()
