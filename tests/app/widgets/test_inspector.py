@@ -3,8 +3,6 @@
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mlxspec.trace.events import (
     Alternative,
@@ -67,6 +65,10 @@ TWO = [a_reply(2, 1, 3), a_reply(), a_reply(1, 2)]
         (by_token, (0, 5), 1, (2, 0)),  # over the ends of replies
         (by_token, (2, 0), -1, (0, 5)),
         (by_token, (2, 2), 1, (2, 2)),
+        (by_token, (0, 0), -1, (0, 0)),
+        (by_round, (0, 0), -1, (0, 0)),
+        (by_round, (2, 1), 1, (2, 1)),
+        (by_message, (2, 0), 1, (2, 0)),
         (by_round, (0, 1), 1, (0, 2)),  # to the first token of a round
         (by_round, (0, 4), -1, (0, 2)),
         (by_round, (0, 4), 1, (2, 0)),
@@ -80,58 +82,28 @@ def test_the_cursor_goes_by_token_round_and_reply(move, start, step, end):
     assert move(TWO, TokenCursor(*start), step) == TokenCursor(*end)
 
 
-@given(
-    st.lists(st.lists(st.integers(1, 3), max_size=3), min_size=1, max_size=4),
-    st.lists(
-        st.tuples(st.sampled_from([by_token, by_round, by_message]), st.sampled_from([-1, 1]))
-    ),
-)
-def test_the_cursor_always_stands_on_a_token(shapes, moves):
-    replies = [a_reply(*shape) for shape in shapes]
-    at = last_token(replies)
-    if at is None:
-        return
-    for move, step in moves:
-        before = at
-        at = move(replies, at, step)
-        assert 0 <= at.span < len(replies[at.message].spans)
-        assert (at.message, at.span) >= (before.message, before.span) or step < 0
-        assert (at.message, at.span) <= (before.message, before.span) or step > 0
-
-
 NODES = (
     DraftNode(1, 0, 5, " a", 0.5, "table"),
     DraftNode(2, 0, 6, " b", 0.4, "eagle3"),
     DraftNode(3, 2, 7, " c", 0.3, "eagle3"),
 )
+TOKENS = (EmittedToken(6, " b", "accepted", 0.6, 0.4), EmittedToken(8, " d", "corrected", 0.7))
 EVENTS = [
     PlainDecoded(1, 0.1, (EmittedToken(1, "", "plain"),), 5.0, 9),
     DraftProposed(2, 0.1, 4, NODES, 1.5),
-    DraftVerified(
-        2,
-        0.2,
-        (2,),
-        (EmittedToken(6, " b", "accepted", 0.6, 0.4), EmittedToken(8, " d", "corrected", 0.7)),
-        5.0,
-        2,
-        10,
-    ),
+    DraftVerified(2, 0.2, (2,), TOKENS, 5.0, 2, 10),
 ]
 
 
-def test_a_token_is_known_with_its_rivals():
+def test_a_token_is_known_with_its_rivals_and_text_without_a_token_has_no_facts():
     (reply,) = fold(EVENTS).messages
-    first, second = facts_of(reply, 0), facts_of(reply, 1)
+    reply.spans.append(Span("rest"))
+    first, second, none = (facts_of(reply, index) for index in range(3))
     assert (first.text, first.round, first.depth, first.source) == (" b", 2, 1, "eagle3")
     assert [rival.label for rival in first.rivals] == ["a"]
     assert (second.text, second.depth, second.source) == (" d", 2, "")
     assert [rival.label for rival in second.rivals] == ["c"]
-
-
-def test_text_without_a_token_has_no_facts():
-    (reply,) = fold(EVENTS).messages
-    reply.spans.append(Span("rest"))
-    assert facts_of(reply, 2) is None
+    assert none is None
 
 
 def test_every_span_of_a_recorded_reply_has_its_own_token():
