@@ -60,12 +60,9 @@ def test_the_code_was_written_with_and_without_drafts_and_is_the_same():
     assert kinds("code-plain") == {"plain"}
 
 
-@pytest.mark.parametrize(
-    ("name", "words"), [("help", "what its colours and signs mean"), ("race", "recorded in turn")]
-)
-async def test_a_picture_shows_the_app_and_loads_nothing(name, words):
-    svg = await script("make_screenshot").PICTURES[name]()
-    assert words in svg.replace("&#160;", " ")
+async def test_a_picture_shows_the_app_and_loads_nothing():
+    svg = await script("make_screenshot").PICTURES["race"]()
+    assert "recorded in turn" in svg.replace("&#160;", " ")
     assert "url(http" not in svg
     assert "@import" not in svg
 

@@ -60,6 +60,7 @@ _NOT_FOR_USERS = ("app/mlxspec_app/bench",)
 _WORDS = re.compile(r"[A-Za-z]{2,}[,;:.]? +\W?[A-Za-z{]")
 _LABELS = {"_shown": 3, "_hidden": 3, "Binding": 2, "Part": 0, "Definition": 0, "View": 1, "Key": 1}
 """Calls with an argument that is shown even if it is one word."""
+_WITHOUT_TEXT = (ast.Name, ast.alias, ast.expr_context, ast.operator, ast.cmpop, ast.Import)
 _NO_WORDS = re.compile(
     r"\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|PRAGMA|DROP|WITH|WHERE|BEGIN|ALTER) "  # queries
     r"|\$|(bold|italic|underline)\b|[@:]\w*[({ -]|g\{|text\{|\^"  # styles, patterns
@@ -89,6 +90,8 @@ def strings() -> list[Said]:
 def _walk(node: ast.AST, path: str, function: str) -> Iterator[Said]:
     labels = _labels(node)
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, _WITHOUT_TEXT):
+            continue
         if _is_docstring(child) or _is_style_sheet(child) or _is_annotation(node, child):
             continue
         text = _text(child)
