@@ -6,7 +6,8 @@ import time
 from mlxspec.params import GenerationParams
 from mlxspec.trace.difference import Proof
 from mlxspec.trace.events import Alternative, GenerationFinished
-from mlxspec_app.conversation.events import ModelChoice
+from mlxspec_app.conversation.events import ModelChoice, SessionReady
+from mlxspec_app.conversation.orders import Load, Say
 from mlxspec_app.sessions.engine_session import EngineSession
 from tests.traces import make_fake
 
@@ -134,6 +135,16 @@ class Live:
                     return event
             time.sleep(0.001)
         raise AssertionError(f"waited in vain; got {self.news[-3:]}")
+
+    def say(self, text):
+        """Say something, and return the end of the reply."""
+        self.session.send(Say(text))
+        return self.until_a(GenerationFinished)
+
+    def load(self, model, drafter=""):
+        """Load other models, and wait until models are loaded."""
+        self.session.send(Load(ModelChoice(model, drafter)))
+        self.until_a(SessionReady)
 
     def until_a(self, *kinds):
         self.news = []

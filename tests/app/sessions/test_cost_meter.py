@@ -227,5 +227,4 @@ def test_a_measurement_that_fails_costs_no_reply(live):
     notice = live.until_a(SessionNotice)
     assert notice.message == "a plain forward was not measured: MemoryError: too wide"
     assert not any(isinstance(event, GenerationFailed) for event in live.news)
-    live.session.send(Say("and now"))
-    live.until_a(GenerationFinished)
+    live.say("and now")

@@ -54,6 +54,7 @@ from tests.support.app_live import PARAMS, PATIENCE_S, FakeConversation, FakeMod
 from tests.support.model_folders import save_folder, save_gguf
 from tests.traces import make_fake
 
+FIRST = SessionOpening("t", "", ModelChoice("t", ""))
 MANY = 10_000  # more than the events of a reply
 
 
@@ -109,11 +110,7 @@ def downloading(entered):
 def test_loading_is_told_as_it_goes(begun):
     live = begun(Opening())
     live.until_a(SessionReady)
-    assert live.news == [
-        SessionOpening("t", "", ModelChoice("t", "")),
-        LoadProgress(49, 98),
-        SessionReady(),
-    ]
+    assert live.news == [FIRST, LoadProgress(49, 98), SessionReady()]
 
 
 def test_a_model_of_the_disk_has_one_name_before_and_after_its_load(live, tmp_path):
@@ -132,15 +129,13 @@ def test_a_model_of_the_disk_has_one_name_before_and_after_its_load(live, tmp_pa
 
 def test_a_message_is_answered_with_the_events_of_the_conversation_and_the_settings(live):
     live.session.settings.adjust("temp", "0.5")
-    live.session.send(Say("hi"))
-    live.until_a(GenerationFinished)
+    live.say("hi")
     assert live.news == list(make_fake.FakeEngine().reply("hi", make_fake.PROSE))
     assert live.conversation.said == [("hi", replace(PARAMS, sampling=SamplingParams(0.5)))]
 
 
 def test_the_thread_that_loads_also_generates_and_is_no_daemon(live):
-    live.session.send(Say("hi"))
-    live.until_a(GenerationFinished)
+    live.say("hi")
     thread = next(t for t in threading.enumerate() if t.name == "mlxspec-engine")
     assert live.conversation.threads == {thread.ident}
     assert not thread.daemon
@@ -156,8 +151,7 @@ def test_stopping_reaches_past_an_order_that_waits_and_the_next_reply_runs(live)
     assert live.until_a(GenerationFinished).reason == "cancelled"
     live.until(lambda event: isinstance(event, ChatCleared))
     live.session.send(Stop())  # too late for the reply before
-    live.session.send(Say("and now"))
-    assert live.until_a(GenerationFinished).reason == "stop"
+    assert live.say("and now").reason == "stop"
 
 
 def test_busy_until_the_last_event_is_there(live):
@@ -181,8 +175,7 @@ def test_an_error_becomes_an_event_and_the_session_lives_on(live):
     assert failed.message == "ZeroDivisionError: by zero"
     assert "Traceback" in failed.traceback
     live.conversation.error = None
-    live.session.send(Say("hi"))
-    live.until_a(GenerationFinished)
+    live.say("hi")
 
 
 def test_a_proof_is_told_as_it_goes_and_why_there_is_none(live):
@@ -218,8 +211,7 @@ def test_what_else_was_possible_is_asked_of_the_turn_that_the_model_knows(live):
     known = conversation.alternatives
     conversation.alternatives = lambda *place: asked.append(place) or known(*place)
     refuse_a_turn(live)
-    live.session.send(Say("hi"))
-    live.until_a(GenerationFinished)
+    live.say("hi")
     live.session.send(FindAlternatives(1, 3))
     found = live.until_a(AlternativesFound)
     assert asked == [(0, 3)]
@@ -234,8 +226,7 @@ def test_a_branch_is_of_the_turn_that_the_model_knows_and_a_refused_one_changes_
     conversation = live.conversation
     refuse_a_turn(live)
     for text in ("hi", "more"):
-        live.session.send(Say(text))
-        live.until_a(GenerationFinished)
+        live.say(text)
     conversation.error = ValueError("the grammar forbids token 5")
     live.session.send(Branch(1, 3, 5))
     assert live.until_a(AlternativesFound).message == "the grammar forbids token 5"
@@ -264,8 +255,7 @@ def test_another_model_can_be_loaded_after_a_first_one_that_could_not(begun, err
     live = begun(Opening("t", error=error))
     failed = live.until_a(SessionFailed)
     assert (failed.message, failed.is_over) == (message, False)
-    live.session.send(Load(ModelChoice("u", "d")))
-    live.until_a(SessionReady)
+    live.load("u", "d")
     assert live.news[0] == SessionOpening("u", "d", ModelChoice("u", "d"))
 
 
@@ -273,14 +263,12 @@ def test_the_model_before_returns_when_another_cannot_be_loaded(begun):
     opening = Opening("broken")
     live = begun(opening)
     live.until_a(SessionReady)
-    live.session.send(Load(ModelChoice("broken")))
-    live.until_a(SessionReady)
+    live.load("broken")
     assert opening.opened == ["t", "broken", "t"]
     failed = next(event for event in live.news if isinstance(event, LoadFailed))
-    assert (failed.choice, failed.message) == (ModelChoice("broken"), "it cannot be run")
+    assert (failed.choice, failed.message) == (ModelChoice("broken", ""), "it cannot be run")
     assert "Traceback" in failed.traceback
-    live.session.send(Say("hi"))
-    live.until_a(GenerationFinished)
+    live.say("hi")
 
 
 def test_where_the_model_before_cannot_return_either_another_can_still_be_loaded(begun):
@@ -290,8 +278,7 @@ def test_where_the_model_before_cannot_return_either_another_can_still_be_loaded
     opening.broken = ("t", "broken")
     live.session.send(Load(ModelChoice("broken")))
     assert live.until_a(SessionFailed) == SessionFailed("it cannot be run", ANY, is_over=False)
-    live.session.send(Load(ModelChoice("u")))
-    live.until_a(SessionReady)
+    live.load("u")
     assert opening.opened == ["t", "broken", "t", "u"]
 
 
@@ -304,7 +291,7 @@ def test_a_download_is_stopped_and_the_model_before_returns(begun):
     live.session.send(Stop())
     assert live.until_a(LoadFailed).message.startswith("the download was stopped")
     live.until(lambda event: isinstance(event, SessionReady))
-    assert live.news[-3] == SessionOpening("t", "", ModelChoice("t", ""))
+    assert live.news[-3] == FIRST
 
 
 # ---- other drafters ------------------------------------------------------------------------
@@ -353,13 +340,11 @@ def switching(models):
 
 def test_the_conversation_and_its_cache_stay_where_only_the_drafter_changes(switching, models):
     before = switching.conversation
-    switching.session.send(Load(ModelChoice("t", "table")))
-    switching.until_a(SessionReady)
+    switching.load("t", "table")
     assert switching.news[0] == SessionOpening("t", "table", ModelChoice("t", "table"))
     assert switching.conversation is before
     assert models.asked == ["release", "table"]
-    switching.session.send(Load(ModelChoice("u", "table")))
-    switching.until_a(SessionReady)
+    switching.load("u", "table")
     assert switching.conversation is not before
     assert models.asked == ["release", "table", "release"]
     switching.session.close()
@@ -368,11 +353,10 @@ def test_the_conversation_and_its_cache_stay_where_only_the_drafter_changes(swit
 
 def test_a_drafter_that_cannot_be_leaves_the_one_before_and_the_cache(switching, models):
     before = switching.conversation
-    switching.session.send(Load(ModelChoice("t", "broken")))
-    switching.until_a(SessionReady)
+    switching.load("t", "broken")
     failed, *again = switching.news[1:]
     assert isinstance(failed, LoadFailed)
-    assert again == [SessionOpening("t", "", ModelChoice("t", "")), SessionReady()]
+    assert again == [FIRST, SessionReady()]
     assert switching.conversation is before
     assert models.asked == ["release"]
 
@@ -385,7 +369,7 @@ def test_a_drafter_that_replies_contradict_is_measured_again_in_use(switching, m
     assert notice.message == "drafter pool: slow; the drafters are measured again"
     assert not notice.is_trouble
     switching.until(lambda event: isinstance(event, SessionReady))
-    assert switching.news[-2:] == [SessionOpening("t", "", ModelChoice("t", "")), SessionReady()]
+    assert switching.news[-2:] == [FIRST, SessionReady()]
     switching.session.close()
     assert models.noted == [(ANY, False)]  # the fake's replies are greedy
     assert models.asked == ["release", 0.5, "release"]
@@ -413,8 +397,7 @@ def test_a_drafter_that_stays_goes_on_and_a_copy_counts_for_nothing(
 def test_every_event_is_in_the_trace_until_the_disk_is_full(begun, tmp_path):
     live = begun(Opening(), trace=tmp_path / "t.jsonl")
     live.until_a(SessionReady)
-    live.session.send(Say("hi"))
-    live.until_a(GenerationFinished)
+    live.say("hi")
     assert list(read_trace(tmp_path / "t.jsonl")) == live.news
 
     def write(text):
@@ -422,8 +405,7 @@ def test_every_event_is_in_the_trace_until_the_disk_is_full(begun, tmp_path):
 
     live.session._trace._file.close()
     live.session._trace._file = SimpleNamespace(write=write, close=lambda: None)
-    live.session.send(Say("hi"))
-    live.until_a(GenerationFinished)
+    live.say("hi")
     (notice,) = (event.message for event in live.news if isinstance(event, SessionNotice))
     assert "No space left" in notice
 
