@@ -394,15 +394,20 @@ def test_a_drafter_that_stays_goes_on_and_a_copy_counts_for_nothing(
 # ---- traces and the end --------------------------------------------------------------------
 
 
-def test_every_event_is_in_the_trace_until_the_disk_is_full(begun, tmp_path):
+def test_every_event_is_in_the_trace(begun, tmp_path):
     live = begun(Opening(), trace=tmp_path / "t.jsonl")
     live.until_a(SessionReady)
     live.say("hi")
+    live.session.close()
     assert list(read_trace(tmp_path / "t.jsonl")) == live.news
 
+
+def test_a_full_disk_ends_the_trace_and_not_the_reply(begun, tmp_path):
     def write(text):
         raise OSError(28, "No space left on device")
 
+    live = begun(Opening(), trace=tmp_path / "t.jsonl")
+    live.until_a(SessionReady)
     live.session._trace._file.close()
     live.session._trace._file = SimpleNamespace(write=write, close=lambda: None)
     live.say("hi")
