@@ -54,9 +54,60 @@ def test_every_verdict_differs_from_every_other_in_sign_and_most_in_weight():
         assert weight(one) != weight(other)
 
 
+@pytest.mark.parametrize(
+    ("width", "pieces", "rows"),
+    [
+        (80, [("one", 1), (" two", 1), (" three", 2), (",", 3), (" four", 3)],
+         ["one two| three|, four"]),
+        (8, [("one two", 1), (" three", 2), (" four", 2)], ["one two", "|three", "four"]),
+        (8, [("abcdef", 1), ("ghijkl", 2)], ["abcdef|gh", "ijkl"]),
+    ],
+    ids=["where its first token does", "with the word in a new row", "once in a token cut in two"],
+)  # fmt: skip
+def test_a_round_begins(width, pieces, rows):
+    assert ticks(*wrapped(width, *pieces)) == rows
+
+
+def test_a_tick_is_a_line_below_one_character():
+    bold = Style(bold=True)
+    space, tick, rest = with_tick([Segment(" two", bold)])
+    assert [space.text, tick.text, rest.text] == [" ", "t", "wo"]
+    assert space.style == rest.style == bold
+    assert (tick.style.underline, tick.style.bold) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("texts", "marked"),
+    [(["  ", "a"], "a"), (["👩‍🚀 up"], "👩‍🚀")],
+    ids=["never below a space", "below a whole character"],
+)
+def test_a_tick_is_where_something_is_drawn(texts, marked):
+    parts = with_tick([Segment(text, Style()) for text in texts])
+    assert [part.text for part in parts if part.style.underline] == [marked]
+
+
+async def test_where_no_background_is_seen_rounds_are_ticked_and_selected_text_is_reversed():
+    async with chat() as driver:
+        await driver.say("hello")
+        message = driver.screen.query(TokenMessage).last()
+        for theme in ("mint", "terminal", "terminal-light"):
+            driver.app.theme = theme
+            driver.screen.selections = {}
+            driver.screen.action_view("xray")
+            await driver.settle()
+            is_seen = theme == "mint"
+            assert bool(ticked(driver)) != is_seen, theme
+            assert [part for part in underlined(driver) if part.text.isspace()] == []
+            driver.screen.action_view("colours")
+            driver.screen.selections = {message: Selection(None, None)}
+            await driver.settle()
+            segments = [part for part in message.render_line(0) if part.text.strip()]
+            assert all(bool(part.style.reverse) != is_seen for part in segments), theme
+
+
 @pytest.mark.usefixtures("_no_color")
 @pytest.mark.parametrize("theme", ["mint", "terminal"])
-async def test_kinds_of_tokens_differ_in_weight(theme):
+async def test_kinds_of_tokens_differ_in_weight_and_no_blank_is_underlined(theme):
     async with chat(theme=theme) as driver:
         await driver.say("hello")
         message = driver.screen.query(TokenMessage).last()
@@ -68,76 +119,11 @@ async def test_kinds_of_tokens_differ_in_weight(theme):
         ):
             styles = [weight(message._painter.part_style(name)) for name in names]
             assert len(set(styles)) == len(names), names
-
-
-def test_a_round_begins_where_its_first_token_does():
-    pieces = [("one", 1), (" two", 1), (" three", 2), (",", 3), (" four", 3)]
-    assert ticks(*wrapped(80, *pieces)) == ["one two| three|, four"]
-
-
-def test_a_round_that_begins_in_a_new_row_begins_with_the_word():
-    pieces = [("one two", 1), (" three", 2), (" four", 2)]
-    assert ticks(*wrapped(8, *pieces)) == ["one two", "|three", "four"]
-
-
-def test_a_token_cut_in_two_begins_its_round_once():
-    assert ticks(*wrapped(8, ("abcdef", 1), ("ghijkl", 2))) == ["abcdef|gh", "ijkl"]
-
-
-def test_a_tick_is_a_line_below_one_character():
-    bold = Style(bold=True)
-    space, tick, rest = with_tick([Segment(" two", bold)])
-    assert [space.text, tick.text, rest.text] == [" ", "t", "wo"]
-    assert space.style == rest.style == bold
-    assert (tick.style.underline, tick.style.bold) == (True, True)
-
-
-def test_a_tick_is_never_below_a_space():
-    spaces, tick = with_tick([Segment("  ", Style()), Segment("a", Style())])
-    assert not spaces.style.underline
-    assert tick.style.underline
-
-
-def test_a_tick_does_not_tear_a_character_apart():
-    tick, rest = with_tick([Segment("👩‍🚀 up", Style())])
-    assert (tick.text, rest.text) == ("👩‍🚀", " up")
-
-
-async def test_rounds_are_not_ticked_where_backgrounds_tell_them_apart():
-    async with chat(view="xray") as driver:
-        await driver.say("hello")
-        assert not ticked(driver)
-        await driver.say("/theme terminal")
-        assert ticked(driver)
-
-
-@pytest.mark.parametrize("view", ["calm", "colours", "xray"])
-@pytest.mark.usefixtures("_no_color")
-async def test_no_blank_is_underlined(view):
-    async with chat(view=view) as driver:
-        await driver.say("hello")
-        assert [p for p in underlined(driver) if p.text.isspace()] == []
-        assert bool(underlined(driver)) == (view == "xray")
-
-
-@pytest.mark.parametrize("view", ["calm", "colours", "xray"])
-@pytest.mark.parametrize("theme", ["terminal", "terminal-light"])
-async def test_no_blank_is_underlined_in_the_colours_of_the_terminal(theme, view):
-    async with chat(view=view, theme=theme) as driver:
-        await driver.say("hello")
-        assert [p for p in underlined(driver) if p.text.isspace()] == []
-        assert bool(underlined(driver)) == (view == "xray")
-
-
-@pytest.mark.parametrize("theme", ["terminal", "mint"])
-async def test_selected_text_is_reversed_where_no_background_is_seen(theme):
-    async with chat(theme=theme) as driver:
-        await driver.say("hello")
-        message = driver.screen.query(TokenMessage).last()
-        driver.screen.selections = {message: Selection(None, None)}
-        await driver.settle()
-        segments = [part for part in message.render_line(0) if part.text.strip()]
-        assert all(bool(part.style.reverse) == (theme == "terminal") for part in segments)
+        for view in ("calm", "colours", "xray"):
+            driver.screen.action_view(view)
+            await driver.settle()
+            assert [part for part in underlined(driver) if part.text.isspace()] == []
+            assert bool(underlined(driver)) == (view == "xray")
 
 
 @pytest.mark.usefixtures("_no_color")

@@ -3,18 +3,16 @@
 import pytest
 
 from mlxspec.trace.difference import Difference, Proof
-from mlxspec.trace.events import GenerationFinished
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.commands import COMMANDS, CommandError, CommandProvider, matching, parse
 from mlxspec_app.conversation.events import ProofFinished
 from mlxspec_app.conversation.orders import Prove
 from mlxspec_app.screens.chat.screen import ChatScreen
-from mlxspec_app.screens.conversation.screen import ConversationScreen
 from mlxspec_app.themes import DAY, THEMES
 from mlxspec_app.widgets.chat.command_hints import CommandHints
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
-from tests.support.app_driver import chat, replay, rows, running
+from tests.support.app_driver import chat, replay, running
 from tests.support.scripted_session import ScriptedSession
 from tests.traces import make_fake
 
@@ -87,24 +85,18 @@ async def test_inks_and_themes_are_chosen_by_name():
 
 
 async def test_a_proof_stands_below_its_reply():
-    news = [*make_fake.chat()][
-        : 1
-        + next(
-            i for i, event in enumerate(make_fake.chat()) if isinstance(event, GenerationFinished)
-        )
-    ]
-    session = ScriptedSession(*news)
+    session = ScriptedSession(*make_fake.tree())
     async with running(session) as driver:
         await driver.say("/verify")
         assert session.orders[-1] == Prove()
-        session.news += [ProofFinished(Proof(7, 7))]
-        await driver.settle()
-        assert "= identical to plain decoding: 7 of 7 tokens" in driver.shown
-        session.news += [
-            ProofFinished(Proof(7, 2, Difference(2, 1, 2, 0.5, 0.0, 1.0, 1.5), "x", "y"))
-        ]
-        await driver.settle()
-        assert "≠ the same for 2 tokens of 7" in driver.shown
+        different = Proof(7, 2, Difference(2, 1, 2, 0.5, 0.0, 1.0, 1.5), "x", "y")
+        for proof, words in (
+            (Proof(7, 7), "= identical to plain decoding: 7 of 7 tokens"),
+            (different, "≠ the same for 2 tokens of 7"),
+        ):
+            session.news.append(ProofFinished(proof))
+            await driver.settle()
+            assert words in driver.shown
 
 
 async def test_the_last_reply_and_its_code_are_copied(monkeypatch):
@@ -130,15 +122,18 @@ async def test_the_palette_offers_every_command():
         assert driver.screen.query_one(TreePanel).has_class("-shown")
 
 
-async def test_a_replay_takes_commands_of_the_palette_too():
-    async with replay(make_fake.chat()) as driver:
+async def test_a_replay_takes_the_commands_that_its_help_lists():
+    async with replay(make_fake.chat(), size=(100, 70)) as driver:
         screen = driver.screen
-        assert isinstance(screen, ConversationScreen)
         assert screen.enter("/ink off")
         assert screen.ink.name == "off"
         screen.enter("/temp", is_complete=False)
         await driver.settle()
         assert "/temp cannot be typed here" in driver.shown
+        screen.app.clear_notifications()
+        await driver.press("f1")
+        assert "/ink" in driver.shown
+        assert "/verify" not in driver.shown
 
 
 async def test_f6_steps_through_the_conversation_and_leads_back():
@@ -153,15 +148,6 @@ async def test_f6_steps_through_the_conversation_and_leads_back():
         assert len(driver.screen.state.reply.text) < len(last)
         await driver.press("f6")
         assert driver.screen.state.reply.text == last
-
-
-async def test_the_help_of_a_replay_lists_only_what_works_there():
-    async with replay(make_fake.chat(), size=(100, 70)) as driver:
-        await driver.press("f1")
-        page = "\n".join(rows(driver.app.screen))
-        assert "/ink" in page
-        assert "/temp" not in page
-        assert "/verify" not in page
 
 
 async def test_a_recording_says_what_it_cannot_do():

@@ -80,17 +80,13 @@ def test_the_words_of_drafters_are_those_that_can_be_built():
     assert set(WORDS) > set(HOST)
 
 
-async def test_enter_runs_the_marked_command():
+async def test_enter_runs_the_marked_command_with_the_marked_argument(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     async with chat() as driver:
         await driver.press(*"/hel", "enter")
         assert isinstance(driver.app.screen, HelpScreen)
         await driver.press("escape")
         assert driver.screen.query_one(Prompt).text == ""
-
-
-async def test_enter_takes_the_marked_argument_and_runs_the_command(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    async with chat() as driver:
         await driver.say("hello")
         await driver.press(*"/export m")
         assert "› md" in driver.shown  # noqa: RUF001 - the mark
@@ -99,17 +95,7 @@ async def test_enter_takes_the_marked_argument_and_runs_the_command(tmp_path, mo
         assert [path.suffix for path in tmp_path.iterdir()] == [".md"]
 
 
-async def test_the_arrows_walk_the_menu_and_enter_takes_where_they_stop():
-    async with chat() as driver:
-        await driver.press(*"/st", "down", "enter")
-        assert driver.screen.panels._stats is not None  # /stats, not /stop
-        await driver.press(*"/theme ", "up")
-        assert driver.screen.query_one(CommandHints).marked.line == "/theme terminal-light"
-        await driver.press("down", "enter")
-        assert driver.app.settings.theme == "mint"
-
-
-async def test_all_rows_of_a_long_menu_are_reached():
+async def test_the_arrows_walk_the_whole_menu_and_enter_takes_where_they_stop():
     async with chat() as driver:
         await driver.press("/")
         hints = driver.screen.query_one(CommandHints)
@@ -120,6 +106,12 @@ async def test_all_rows_of_a_long_menu_are_reached():
             await driver.press("down")
         assert len(set(seen)) == len(hints._rows)
         assert hints.marked.line == seen[0]
+        await driver.press(*"st", "down", "enter")
+        assert driver.screen.panels._stats is not None  # /stats, not /stop
+        await driver.press(*"/theme ", "up")
+        assert hints.marked.line == "/theme terminal-light"
+        await driver.press("down", "enter")
+        assert driver.app.settings.theme == "mint"
 
 
 async def test_a_name_of_a_file_is_taken_by_enter_only_once_it_is_marked(tmp_path, monkeypatch):

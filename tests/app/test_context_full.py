@@ -58,19 +58,14 @@ def session(*news, choice=LOADED):
     return ScriptedSession(SessionOpening("t", "pool", choice), SessionReady(), *news)
 
 
-async def test_the_ways_to_go_on_are_asked_for(user_data):
-    async with running(session(*EARLIER, *REFUSED), user_data=user_data) as driver:
-        assert isinstance(driver.app.screen, ContextFullScreen)
-        assert "no longer fits the model's context of 8 tokens" in driver.shown
-        box = driver.app.screen.query_one(TickBox)
-        assert (box.value, box.BUTTON_INNER) == (False, " ")
-        for words in ("Drop the oldest", "what the model itself says", "Start a new chat"):
-            assert words in driver.shown
-
-
-async def test_the_answer_is_carried_out_and_kept(user_data):
+async def test_the_ways_to_go_on_are_asked_for_and_the_answer_is_carried_out_and_kept(user_data):
     scripted = session(*EARLIER, *REFUSED)
     async with running(scripted, user_data=user_data) as driver:
+        assert isinstance(driver.app.screen, ContextFullScreen)
+        box = driver.app.screen.query_one(TickBox)
+        assert (box.value, box.BUTTON_INNER) == (False, " ")
+        for words in ("context of 8 tokens", "Drop the oldest", "Start a new chat"):
+            assert words in driver.shown
         await driver.press("down", "down", "tab", "space", "shift+tab", "enter")
         assert isinstance(driver.app.screen, ChatScreen)
         assert scripted.orders == ["start", NewChat(), Say("second")]
@@ -87,15 +82,10 @@ async def test_an_answer_is_for_once_where_nothing_is_ticked(user_data):
     assert read_settings(user_data.paths.settings).settings.context_full == "ask"
 
 
-async def test_dropping_is_told_before_anything_is_said(user_data):
-    user_data.settings = Settings(context_full="drop")
-    async with running(session(), user_data=user_data) as driver:
-        assert driver.session.orders == [ForgetOldest(True), "start"]
-
-
-async def test_a_message_that_is_too_long_alone_cannot_be_helped_by_leaving_out_others(user_data):
+async def test_dropping_is_told_first_and_does_not_help_a_message_that_is_too_long_alone(user_data):
     user_data.settings = Settings(context_full="drop")
     async with running(session(*REFUSED), user_data=user_data) as driver:
+        assert driver.session.orders == [ForgetOldest(True), "start"]
         assert isinstance(driver.app.screen, ContextFullScreen)
         assert "This message alone exceeds" in driver.shown
         assert "Start a new chat" not in driver.shown

@@ -1,4 +1,4 @@
-"""`/export` in the app: the file it makes, the name it takes, and how it says no."""
+"""`/export`: the file it makes, the name it takes, and how it says no."""
 
 import os
 import subprocess
@@ -6,9 +6,7 @@ import sys
 
 import pytest
 
-from mlxspec.errors import TraceError
 from mlxspec.trace.events import TurnStarted
-from mlxspec_app.commands import CommandError, parse
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.export.filing import FORMATS, encoded, file_away, read_order, stem_of
 from mlxspec_app.export.recording import Recording, chat_title
@@ -71,10 +69,9 @@ def test_the_title_is_that_of_the_chat_and_not_of_the_file(name, folder):
     assert "some" not in text.split("</title>")[0].split("<title>")[-1][:20]
 
 
-def test_a_trace_has_the_title_of_its_first_message(folder):
+def test_a_trace_has_the_title_of_its_first_message():
     events = [TurnStarted("system", "be brief"), TurnStarted("user", "\n  Why   so?\nmore")]
-    assert chat_title(events) == "Why so?"
-    assert chat_title([]) == ""
+    assert (chat_title(events), chat_title([])) == ("Why so?", "")
 
 
 def test_markdown_comes_with_figures_or_without(folder):
@@ -85,12 +82,9 @@ def test_markdown_comes_with_figures_or_without(folder):
     assert recording.replies[0].text.strip() in bare
 
 
-def test_a_file_that_is_there_stays_unless_the_order_says_otherwise(folder):
+def test_a_file_that_is_there_is_replaced_where_the_order_says_so(folder):
     mine = folder / "mine.md"
     mine.write_text("mine")
-    with pytest.raises(FileExistsError):
-        file_away(read_order("md mine.md"), make_fake.chat())
-    assert mine.read_text() == "mine"
     _, size = file_away(read_order("md mine.md --force"), make_fake.chat())
     assert mine.read_text().startswith("## You")
     assert size == mine.stat().st_size
@@ -129,22 +123,23 @@ def test_a_file_in_the_home_folder_can_be_named(folder, monkeypatch):
     assert file_away(read_order("md ~/a.md"), make_fake.chat())[0] == folder / "a.md"
 
 
-def test_a_chat_without_a_reply_makes_no_file(folder):
-    with pytest.raises(TraceError, match="has no reply"):
-        file_away(read_order("html"), [TurnStarted("user", "hello")])
-    assert list(folder.iterdir()) == []
-
-
 def test_a_lone_surrogate_is_written_out():
     assert encoded("a\ud800") == b"a\\ud800"
 
 
-def test_the_command_takes_a_format_and_perhaps_a_file():
-    assert parse("/export html").argument == "html"
-    assert parse("/export html a b.html").argument == "html a b.html"
-    for line, message in (("/export pdf x", "got 'pdf'"),):
-        with pytest.raises(CommandError, match=message):
-            parse(line)
+async def test_what_cannot_be_written_is_said_and_a_file_that_is_there_is_kept(folder):
+    (folder / "mine.md").write_text("mine")
+    async with chat() as driver:
+        for line, words in (
+            ("/export", "there is no reply to export yet"),
+            ("/export md mine.md", "mine.md already exists: name another file, or add --force"),
+            ("/export md mine.md/chat.md", "cannot be written"),
+        ):
+            await order(driver, line)
+            assert words in notices(driver)
+            await driver.say("hello")
+    assert [path.name for path in folder.iterdir()] == ["mine.md"]
+    assert (folder / "mine.md").read_text() == "mine"
 
 
 async def test_a_chat_is_written_in_every_format_and_the_place_named(folder):
@@ -160,11 +155,13 @@ async def test_a_chat_is_written_in_every_format_and_the_place_named(folder):
         assert driver.screen.state.reply.text.strip() in (folder / "md.md").read_text()
 
 
-async def test_a_replay_is_written_as_far_as_it_was_shown(folder):
+async def test_a_replay_is_written_as_far_as_it_was_shown_when_that_was_asked_for(folder):
     events = make_fake.chat()
     async with replay(events) as driver:
         await driver.wait(1000)
-        await order(driver, "/export md chat.md")
+        driver.screen.enter("/export md chat.md")
+        driver.screen.state.messages.clear()
+        await driver.app.workers.wait_for_complete()
     expected = FORMATS["md"].render(Recording("", (), tuple(fold(events).messages)))
     assert (folder / "chat.md").read_text() == expected
 

@@ -32,8 +32,9 @@ def first_run(user_data, **options):
     return running(ScriptedSession(*news), user_data=user_data, introduce=lambda: FACTS, **options)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (140, 45)])
-async def test_three_cards_tell_of_the_machine_the_model_and_a_race(user_data, size):
+@pytest.mark.parametrize("size", [(80, 24), (140, 45), (200, 60)])
+async def test_three_cards_tell_of_the_machine_the_model_and_a_race_in_plain_words(user_data, size):
+    user_data.settings = Settings(reduced_motion=True, keys={"view.ink": "f7"})
     async with first_run(user_data, size=size) as driver:
         await driver.app.workers.wait_for_complete()
         await driver.settle()
@@ -47,30 +48,27 @@ async def test_three_cards_tell_of_the_machine_the_model_and_a_race(user_data, s
         # by hand from the two traces: 241 tokens each, 241 - 1 of them in 11.66 and 6.44 s
         assert "The same text, 1.8 times as fast" in driver.shown
         assert "recorded earlier on Intel Xeon" in driver.shown
+        rows = [row.strip().split("  ")[0] for row in driver.shown.split("\n")]
+        first = rows.index("Enter")
+        assert rows[first : first + 5] == ["Enter", "F7", "/race", "Ctrl+O", "F1"]
+        for jargon in ("draft tree", "target", "acceptance", "tok/s", "speculat"):
+            assert jargon not in driver.shown
         await driver.press("enter")
         assert isinstance(driver.app.screen, ChatScreen)
 
 
-async def test_escape_skips_and_left_goes_back(user_data):
+async def test_left_goes_back_escape_skips_and_the_model_is_loaded_meanwhile(user_data):
     async with first_run(user_data) as driver:
         await driver.press("enter", "left", "left")
         assert "1 of 3" in driver.shown
+        assert driver.session.orders == ["start"]
+        for news, words in (([], "10 MB of 98 MB"), ([SessionReady()], "the model is ready")):
+            driver.session.news += news
+            driver.app.screen_stack[0].tick()
+            await driver.settle()
+            assert words in driver.shown
         await driver.press("escape")
         assert isinstance(driver.app.screen, ChatScreen)
-
-
-async def test_the_model_is_loaded_meanwhile(user_data):
-    async with first_run(user_data) as driver:
-        assert driver.session.orders == ["start"]
-        driver.app.screen_stack[0].tick()
-        driver.app.screen.tick()
-        await driver.settle()
-        assert "10 MB of 98 MB" in driver.shown
-        driver.session.news = [SessionReady()]
-        driver.app.screen_stack[0].tick()
-        driver.app.screen.tick()
-        await driver.settle()
-        assert "the model is ready" in driver.shown
 
 
 async def test_the_race_plays_before_there_is_a_model(user_data):
@@ -87,21 +85,8 @@ async def test_the_race_plays_before_there_is_a_model(user_data):
         assert "times as fast" not in driver.shown
 
 
-@pytest.mark.parametrize("size", [(80, 24), (140, 45), (200, 60)])
-async def test_five_keys_are_below_the_race_in_plain_words(user_data, size):
-    user_data.settings = Settings(reduced_motion=True, keys={"view.ink": "f7"})
-    async with first_run(user_data, size=size) as driver:
-        await driver.press("enter", "enter")
-        rows = [row.strip().split("  ")[0] for row in driver.shown.split("\n")]
-        first = rows.index("Enter")
-        assert rows[first : first + 5] == ["Enter", "F7", "/race", "Ctrl+O", "F1"]
-        for jargon in ("draft tree", "target", "acceptance", "tok/s", "speculat"):
-            assert jargon not in driver.shown
-
-
-@pytest.mark.parametrize("size", [(30, 10), (60, 20)])
-async def test_on_a_small_terminal_the_race_and_its_keys_are_reached_by_scrolling(user_data, size):
-    async with first_run(user_data, size=size) as driver:
+async def test_on_a_small_terminal_the_race_and_its_keys_are_reached_by_scrolling(user_data):
+    async with first_run(user_data, size=(30, 10)) as driver:
         await driver.press("enter", "enter")
         seen = driver.shown.split()
         for _ in range(60):
@@ -121,17 +106,13 @@ async def test_an_installation_without_the_recordings_says_so(user_data, monkeyp
 
 
 async def test_it_is_shown_once(tmp_path):
-    async with running(
-        ScriptedSession(), user_data=find_user_data(tmp_path), introduce=lambda: FACTS
-    ) as driver:
+    session, user_data = ScriptedSession(), find_user_data(tmp_path)
+    async with running(session, user_data=user_data, introduce=lambda: FACTS) as driver:
         assert isinstance(driver.app.screen, FirstRunScreen)
     find_paths(tmp_path).store.touch()
     assert not find_user_data(tmp_path).is_new
-
-
-async def test_nothing_is_shown_to_those_who_have_chats(user_data):
     user_data.is_new = False
-    async with first_run(user_data) as driver:
+    async with running(session, user_data=user_data, introduce=lambda: FACTS) as driver:
         assert isinstance(driver.app.screen, ChatScreen)
 
 
@@ -140,23 +121,15 @@ async def test_nothing_is_shown_to_those_who_have_chats(user_data):
     [
         ({"is_slow": True}, "drafting cannot pay: `mlxspec doctor` says"),
         ({"blas": "", "computes_on": "the GPU, by Metal"}, "MLX computes on the GPU, by Metal."),
-    ],
-)
-def test_the_machine_is_told_as_it_is(change, line):
-    assert line in "\n".join(replace(FACTS, **change).machine_lines())
-
-
-@pytest.mark.parametrize(
-    ("change", "line"),
-    [
         ({"fit": "tight"}, "It may not fit in memory"),
         ({"fit": "too large"}, "It may not fit in memory"),
         ({"model_gb": None, "fit": None, "has_model": True}, "It is on this disk."),
         ({}, "It fits in memory."),
     ],
 )
-def test_the_model_is_told_as_it_is(change, line):
-    assert line in "\n".join(replace(FACTS, **change).model_lines())
+def test_the_machine_and_the_model_are_told_as_they_are(change, line):
+    facts = replace(FACTS, **change)
+    assert line in "\n".join([*facts.machine_lines(), *facts.model_lines()])
 
 
 def test_the_facts_are_those_of_this_machine_and_model(tmp_path, monkeypatch):

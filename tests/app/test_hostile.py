@@ -11,7 +11,6 @@ from tests.support.race_driver import racing
 from tests.support.scripted_session import ScriptedSession
 
 EVENTS = list(hostile_traces.events())
-SIZES = pytest.mark.parametrize("size", [(60, 20), (140, 45)])
 
 
 def controls(screen):
@@ -28,7 +27,7 @@ async def walk(driver, *keys):
         assert controls(driver.pilot.app.screen) == set(), key
 
 
-@SIZES
+@pytest.mark.parametrize("size", [(60, 20), (140, 45)])
 async def test_in_a_replay(size):
     async with replay(EVENTS, size=size) as driver:
         await driver.press("space")
@@ -36,7 +35,7 @@ async def test_in_a_replay(size):
         await walk(driver, "i", "i", "i", "greater_than_sign", "question_mark", "q", "S", "escape")
 
 
-@SIZES
+@pytest.mark.parametrize("size", [(60, 20), (140, 45)])
 async def test_in_the_chat(size):
     news = [SessionOpening("e\x1b[31m", "d\x1b[31m"), SessionReady(), SessionNotice("n\x1b[31m")]
     async with running(ScriptedSession(*news, *EVENTS), size=size) as driver:
@@ -47,9 +46,8 @@ async def test_in_the_chat(size):
         assert controls(driver.app.screen) == set()
 
 
-@SIZES
-async def test_in_a_race(size):
-    async with racing(EVENTS, EVENTS, size=size) as driver:
+async def test_in_a_race():
+    async with racing(EVENTS, EVENTS, size=(60, 20)) as driver:
         await walk(driver, "greater_than_sign", "w", "up", "i", "question_mark", "q", "p")
 
 

@@ -33,20 +33,16 @@ def replay_screen():
     return ReplayScreen(ReplaySession(make_fake.tree(), clock=Clock()))
 
 
-async def test_the_cursor_of_every_field_stands_still():
-    async with running(replay_screen(), still=True) as pilot:
-        await pilot.press("g")
-        assert pilot.app.screen.query_one(Input).has_focus
-        assert not pilot.app.screen.query_one(Input).cursor_blink
-
-
 @pytest.mark.parametrize("still", [True, False])
-async def test_a_replay_waits_to_be_played(still):
+async def test_a_replay_waits_to_be_played_and_its_cursor_stands_still(still):
     screen = replay_screen()
     async with running(screen, still=still) as pilot:
         assert screen.recording.playhead.paused == still
         await pilot.press("space")
         assert screen.recording.playhead.paused != still
+        await pilot.press("g")
+        assert pilot.app.screen.query_one(Input).has_focus
+        assert pilot.app.screen.query_one(Input).cursor_blink != still
 
 
 def test_the_environment_asks_for_the_same(monkeypatch):

@@ -1,7 +1,5 @@
 """Where letters go: keys while the transcript is read, which the footer says, else the prompt."""
 
-import pytest
-
 from mlxspec_app.screens.chat.context_full import ContextFullScreen
 from mlxspec_app.screens.dialogs import ContextScreen, GoToScreen
 from mlxspec_app.screens.help import HelpScreen
@@ -10,7 +8,6 @@ from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.chat.transcript import Transcript
 from tests.support.app_driver import chat, rows
-from tests.support.paths import ROOT
 
 
 def shown_keys(driver):
@@ -55,29 +52,23 @@ async def test_a_letter_that_is_no_key_goes_to_the_prompt_with_all_that_follow()
         assert driver.screen.query_one(Prompt).text == "whox"
 
 
-async def test_the_palette_is_in_the_footer_in_the_help_and_in_the_readme():
+async def test_the_palette_is_in_the_footer_and_in_the_help():
     async with chat(size=(100, 120)) as driver:
-        await driver.settle()
         assert "^p Commands" in bottom(driver)
         await driver.press("f1")
         assert "Ctrl+P search and run all commands" in " ".join(driver.shown.split())
-    assert "Ctrl+P" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda state: HelpScreen([]), "esc Close"),
-        (ContextScreen, "esc Close"),
-        (lambda state: GoToScreen(7), "esc Back"),
-        (lambda state: ContextFullScreen(("drop", "new"), 99), "esc Cancel"),
-    ],
-)
-async def test_the_keys_of_a_dialog_are_in_its_footer(make, words):
+async def test_the_keys_of_a_dialog_are_in_its_footer():
     async with chat() as driver:
-        await driver.app.push_screen(make(driver.screen.state))
-        await driver.pilot.pause()
-        await driver.pilot.pause()
-        assert len(driver.app.screen.query(KeyFooter)) == 1
-        assert words in bottom(driver)
-        assert "READING" not in bottom(driver)
+        for dialog, words in (
+            (HelpScreen([]), "esc Close"),
+            (ContextScreen(driver.screen.state), "esc Close"),
+            (GoToScreen(7), "esc Back"),
+            (ContextFullScreen(("drop", "new"), 99), "esc Cancel"),
+        ):
+            await driver.app.push_screen(dialog)
+            await driver.settle()
+            assert len(driver.app.screen.query(KeyFooter)) == 1
+            assert words in bottom(driver)
+            assert "READING" not in bottom(driver)

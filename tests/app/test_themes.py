@@ -143,10 +143,9 @@ def test_guessed_words_have_a_colour_of_the_terminals_own_too(theme):
 def test_the_frame_is_readable(theme):
     variables = theme.variables
     assert contrast(theme.foreground, theme.background) >= 7
-    assert contrast(variables["footer-key-foreground"], variables["footer-background"]) >= 4.5
-    assert (
-        contrast(variables["footer-description-foreground"], variables["footer-background"]) >= 4.5
-    )
+    for part in ("key", "description"):
+        words = variables[f"footer-{part}-foreground"]
+        assert contrast(words, variables["footer-background"]) >= 4.5, part
     assert contrast(theme.foreground, variables["screen-selection-background"]) >= 4.5
     assert contrast(theme.foreground, variables["spec-line"]) >= 4.5
 
@@ -161,14 +160,9 @@ def test_each_step_stands_out_more_than_the_one_before_for_everyone(theme):
 
 
 @THEME
-def test_the_bands_of_rounds_are_two(theme):
-    one, other = (theme.variables[band] for band in BANDS)
-    assert 3 < difference(one, other, "normal") < 25
-
-
-@THEME
 def test_what_lies_beside_each_other_stays_apart(theme):
     band_a, band_b = (theme.variables[band] for band in BANDS)
+    assert difference(band_a, band_b, "normal") < 25
     for grounds in (
         (theme.background, theme.surface, theme.panel, band_b),
         (theme.background, band_a, theme.panel, band_b),
@@ -195,16 +189,18 @@ def test_256_colours_show_what_more_of_them_do(theme):
         assert max(abs(one - other) for one, other in pairs) <= MOST_SHIFT, name
 
 
-@pytest.mark.parametrize("name", NAMES)
-async def test_all_that_is_painted_stays_grey_and_apart_in_256_colours(name):
-    async with chat(theme=name, size=(140, 45), view="xray") as driver:
+async def test_all_that_is_painted_stays_grey_and_apart_in_256_colours():
+    async with chat(size=(140, 45), view="xray") as driver:
         await driver.say("hello")
         await driver.press("f3", "tab")
-        painted = painted_backgrounds(driver)
-        assert len({fewer(colour) for colour in painted}) == len(painted) > 3
-        for key in ("f1", "escape", "f5", "down"):
-            assert all(is_grey(fewer(colour)) for colour in painted_backgrounds(driver))
-            await driver.press(key)
+        for name in NAMES:
+            driver.app.theme = name
+            await driver.settle()
+            painted = painted_backgrounds(driver)
+            assert len({fewer(colour) for colour in painted}) == len(painted) > 3, name
+            for keys in (["f1"], ["escape", "f5", "down"], ["escape"]):
+                assert all(is_grey(fewer(colour)) for colour in painted_backgrounds(driver)), name
+                await driver.press(*keys)
 
 
 @pytest.mark.parametrize("theme", [t for t in SEEN if t.name == "contrast"], ids=["true", "256"])
@@ -226,38 +222,26 @@ def test_the_measure_itself_tells_the_obvious_palette_apart_from_a_good_one():
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
 
 
-@THEME
-def test_token_colours_are_in_the_xterm_cube(theme):
-    steps = {0, 95, 135, 175, 215, 255}
-    for name in (*TOKENS[1:], *GUESSES):
-        assert set(Color.parse(theme.variables[name]).rgb) <= steps
-
-
 def test_there_are_four_themes_and_the_colours_of_the_terminal():
     names = [theme.name for theme in THEMES]
     assert names == ["mint", "day", "dusk", "contrast", "terminal", "terminal-light"]
 
 
-@pytest.mark.parametrize(
-    ("theme", "numbers"), [("terminal", [14, 11, 13, 9]), ("terminal-light", [6, 3, 5, 1])]
-)
-async def test_the_terminals_own_colours_reach_the_terminal(theme, numbers):
-    async with chat(theme=theme) as driver:
-        await driver.say("hello")
-        message = driver.screen.query(TokenMessage).last()
-        for kind, number in zip(("accepted", "corrected", "bonus"), numbers, strict=False):
-            assert message._painter.part_style(kind).color == TerminalColour.from_ansi(number)
-        assert Color.parse(driver.app.theme_variables["spec-rejected"]).ansi == numbers[3]
-        assert not painted_backgrounds(driver) - {"default"}
-
-
-async def test_themes_of_both_sorts_can_be_changed_to_from_each_other():
+async def test_the_terminals_own_colours_reach_it_and_themes_of_both_sorts_change_to_each_other():
     async with chat() as driver:
         await driver.say("hello")
-        for theme in [*THEMES[::-1], THEMES[-1]]:
-            await driver.say(f"/theme {theme.name}")
-            assert driver.app.theme == theme.name
-            assert ("default" in painted_backgrounds(driver)) == theme.ansi
+        message = driver.screen.query(TokenMessage).last()
+        for theme, numbers in (
+            ("terminal", [14, 11, 13, 9]), ("mint", []), ("terminal-light", [6, 3, 5, 1]),
+            ("day", []), ("terminal", [14, 11, 13, 9]),
+        ):  # fmt: skip
+            await driver.say(f"/theme {theme}")
+            assert driver.app.theme == theme
+            for kind, number in zip(("accepted", "corrected", "bonus"), numbers, strict=False):
+                assert message._painter.part_style(kind).color == TerminalColour.from_ansi(number)
+            rejected = Color.parse(driver.app.theme_variables["spec-rejected"]).ansi
+            assert rejected == (numbers[3] if numbers else None)
+            assert (painted_backgrounds(driver) <= {"default"}) == bool(numbers)
 
 
 async def test_no_colour_is_left_of_the_terminals_own_where_none_is_wanted(monkeypatch):

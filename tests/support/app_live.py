@@ -11,7 +11,7 @@ from mlxspec_app.conversation.orders import Load, Say
 from mlxspec_app.sessions.engine_session import EngineSession
 from tests.traces import make_fake
 
-PATIENCE_S = 10
+PATIENCE_S = 30
 PARAMS = GenerationParams(seed=7)
 
 

@@ -42,15 +42,13 @@ class Overflow:
         self.overflow.handle(ContextFull(8))
 
 
-def test_all_ways_help_where_earlier_turns_fill_the_context():
+def test_all_ways_help_where_earlier_turns_fill_the_context_and_no_answer_changes_nothing():
     full = Overflow(*EARLIER, *REFUSED)
     full.refuse()
+    full.overflow.follow_answer(None)
     assert full.asked == [["drop", "rotate", "new"]]
     assert full.session.orders == []
-
-
-def test_a_turn_that_is_too_long_alone_is_helped_by_another_cache_alone():
-    assert Overflow(*REFUSED).overflow.ways() == ["rotate"]
+    assert full.feed.state.phase == "ready"
 
 
 def test_a_turn_that_is_too_long_alone_is_not_offered_a_new_chat_after_earlier_turns_either():
@@ -83,6 +81,8 @@ def test_a_way_that_is_taken_has_the_turn_answered(way, orders, is_for_good):
     assert full.session.orders == orders
     assert full.feed.state.phase == "busy"
     assert full.page.app.changes == ([("context_full", way)] if is_for_good else [])
+    full.overflow.follow_settings(Settings(), Settings(ink="off"))
+    assert full.session.orders == orders
 
 
 def test_the_way_of_the_settings_is_taken_unasked_where_it_helps():
@@ -101,13 +101,6 @@ def test_what_was_tried_in_vain_is_not_offered_again():
     assert full.overflow.ways() == []
 
 
-def test_no_answer_leaves_the_turn_as_it_is():
-    full = Overflow(*EARLIER, *REFUSED)
-    full.overflow.follow_answer(None)
-    assert full.session.orders == []
-    assert full.feed.state.phase == "ready"
-
-
 def test_the_session_is_told_when_the_settings_about_the_oldest_turns_change():
     overflow = Overflow()
     usual, drop = Settings(), Settings(context_full="drop")
@@ -116,10 +109,3 @@ def test_the_session_is_told_when_the_settings_about_the_oldest_turns_change():
     overflow.overflow.follow_settings(usual, drop)
     overflow.overflow.follow_settings(drop, usual)
     assert overflow.session.orders == [ForgetOldest(True), ForgetOldest(False)]
-
-
-def test_turns_that_were_left_out_for_once_stay_so_when_other_settings_change():
-    full = Overflow(*EARLIER, *REFUSED)
-    full.overflow.follow_answer(ContextAnswer("drop", is_for_good=False))
-    full.overflow.follow_settings(Settings(), Settings(ink="off"))
-    assert full.session.orders == [ForgetOldest(True), Regenerate()]
