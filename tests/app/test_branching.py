@@ -134,13 +134,20 @@ async def test_a_reply_branches_where_one_chooses_and_again_after_the_chat_is_re
 FOUND = (Alternative(5, " sea", 0.5, 0.75), Alternative(6, " lake", 0.25, 0.25))
 
 
-async def test_arrows_mark_a_token_in_the_x_ray_alone_and_scroll_without_any():
+@asynccontextmanager
+async def found():
+    """A chat that points at the first token the model wrote, with others in its place."""
     session = ScriptedSession(*EVENTS)
     async with running(session, size=(80, 24)) as driver:
         await press(driver, "tab", "left", "enter")
         assert session.orders[-1] == FindAlternatives(0, 4)
         session.news.append(AlternativesFound(0, 4, FOUND))
         await driver.settle()
+        yield driver, session
+
+
+async def test_arrows_mark_a_token_in_the_x_ray_alone_and_scroll_without_any():
+    async with found() as (driver, session):
         inspector = driver.screen.query_one(Inspector)
         await press(driver, "down")
         assert inspector.chosen is None
@@ -153,28 +160,16 @@ async def test_arrows_mark_a_token_in_the_x_ray_alone_and_scroll_without_any():
         assert "the grammar forbids token 5" in driver.shown
 
 
-async def test_a_click_marks_a_token_and_a_second_one_branches():
-    session = ScriptedSession(*EVENTS)
-    async with running(session, size=(80, 24)) as driver:
-        await driver.say("/view xray")
-        await press(driver, "tab", "left", "enter")
-        session.news.append(AlternativesFound(0, 4, FOUND))
-        await driver.settle()
+async def test_a_click_marks_a_token_and_a_second_one_branches_unless_a_reply_is_written():
+    async with found() as (driver, session):
+        await press(driver, "f2")
         row = next(n for n, row in enumerate(driver.shown.split("\n")) if "lake" in row)
         column = driver.shown.split("\n")[row].index("lake")
         for _ in range(2):
             await driver.pilot.click(offset=(column, row))
             await driver.settle()
         assert session.orders[-1] == Branch(0, 4, 6)
-
-
-async def test_while_a_reply_is_written_nothing_branches_and_one_is_told():
-    session = ScriptedSession(*EVENTS)
-    async with running(session, size=(80, 24)) as driver:
-        await driver.say("/view xray")
-        await press(driver, "tab", "left", "enter")
-        session.news.append(AlternativesFound(0, 4, FOUND))
-        await press(driver, "down")
+        session.orders.clear()
         session.news += [TurnStarted("user", "more"), GenerationStarted("t", "suffix")]
         await driver.settle()
         await press(driver, "enter")

@@ -1,9 +1,10 @@
 """The model picker: what it shows, what it loads, and what it keeps from being loaded."""
 
 import threading
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
+from textual.worker import WorkerCancelled
 
 from mlxspec_app.conversation.events import (
     LoadFailed,
@@ -40,10 +41,10 @@ async def picker(tmp_path, catalogue=None, *, size=(100, 30), key="ctrl+o", news
 
 async def read(driver):
     """Wait for what is read in threads."""
-    await driver.app.workers.wait_for_complete()
-    await driver.pilot.pause(0)
-    await driver.app.workers.wait_for_complete()
-    await driver.settle()
+    for _ in range(2):
+        with suppress(WorkerCancelled):  # a picker that is left reads no more
+            await driver.app.workers.wait_for_complete()
+        await driver.settle()
 
 
 def highlighted(driver, name):
@@ -67,30 +68,31 @@ async def test_models_and_drafters_are_shown_with_what_speaks_for_and_against_th
         assert (highlighted(driver, "models"), highlighted(driver, "drafters")) == (0, 1)
 
 
-async def test_enter_loads_the_model_with_the_drafter_chosen_by_speed(tmp_path):
-    async with picker(tmp_path) as driver:
-        await driver.press("down")
-        await read(driver)
-        await driver.press("enter")
-        assert loaded(driver) == [ModelChoice(MIDDLE.source, "auto", 512)]
+@pytest.mark.parametrize(
+    ("models", "keys", "choice"),
+    [
+        ((SMALL, MIDDLE), ["down", "enter"], ModelChoice(MIDDLE.source, "auto", 512)),
+        ((SMALL, MIDDLE), ["tab", "down", "enter"], ModelChoice("", "none", 512)),
+        ((SMALL,), ["shift+tab", *"org", "/", "x", "enter"], ModelChoice("org/x", "auto", 512)),
+        ((MISSING,), ["enter"], ModelChoice("", "pool", 512)),
+    ],
+    ids=["a model", "a drafter", "a typed name", "the default model where none is here"],
+)
+async def test_enter_loads(tmp_path, models, keys, choice):
+    async with picker(tmp_path, FakeCatalogue(models)) as driver:
+        for key in keys:
+            await driver.press(key)
+            await read(driver)
+        assert loaded(driver) == [choice]
         assert isinstance(driver.app.focused, Prompt)
-
-
-async def test_enter_on_a_drafter_loads_that_pair(tmp_path):
-    async with picker(tmp_path, key="ctrl+o") as driver:
-        await driver.press("tab", "down", "enter")
-        assert loaded(driver) == [ModelChoice("", "none", 512)]
 
 
 async def test_a_click_points_and_a_second_one_loads(tmp_path):
     async with picker(tmp_path) as driver:
-        await driver.pilot.click("#models", offset=(5, 4))
-        await read(driver)
-        assert highlighted(driver, "models") == 1
-        assert loaded(driver) == []
-        await driver.pilot.click("#models", offset=(5, 4))
-        await driver.settle()
-        assert loaded(driver) == [ModelChoice(MIDDLE.source, "auto", 512)]
+        for choices in ([], [ModelChoice(MIDDLE.source, "auto", 512)]):
+            await driver.pilot.click("#models", offset=(5, 4))
+            await read(driver)
+            assert loaded(driver) == choices
 
 
 async def test_what_cannot_be_run_here_says_why_and_is_not_loaded(tmp_path):
@@ -118,19 +120,6 @@ async def test_a_model_that_is_too_large_is_loaded_at_the_second_enter(tmp_path)
         assert loaded(driver) == [ModelChoice(LARGE.source, "auto", 512)]
 
 
-async def test_a_typed_name_is_loaded(tmp_path):
-    async with picker(tmp_path) as driver:
-        await driver.press("shift+tab", *"org", "/", "x", "enter")
-        assert loaded(driver) == [ModelChoice("org/x", "auto", 512)]
-
-
-async def test_where_nothing_is_here_the_default_model_is_one_key_away(tmp_path):
-    async with picker(tmp_path, FakeCatalogue([MISSING])) as driver:
-        assert "Enter downloads it, just this once: 93 MB" in driver.shown
-        await driver.press("enter")
-        assert loaded(driver) == [ModelChoice("", "pool", 512)]
-
-
 async def test_the_pair_can_be_made_the_default(tmp_path):
     async with picker(tmp_path) as driver:
         await driver.press("down")
@@ -143,21 +132,17 @@ async def test_the_pair_can_be_made_the_default(tmp_path):
         assert driver.app.screen_stack[0].user_data.settings.model == MIDDLE.source
 
 
-async def test_a_key_measures_again_which_drafter_is_fastest_with_the_cache_in_use(tmp_path):
-    catalogue = FakeCatalogue()
+@pytest.mark.parametrize(
+    ("models", "forgotten", "choices"),
+    [((SMALL,), [("", 512)], [ModelChoice("", "auto", 512)]), ((MISSING,), [], [])],
+    ids=["with the cache in use", "never of a model that is not here"],
+)
+async def test_a_key_measures_again_which_drafter_is_fastest(tmp_path, models, forgotten, choices):
+    catalogue = FakeCatalogue(models)
     async with picker(tmp_path, catalogue) as driver:
         await driver.press("m")
         await read(driver)
-        assert catalogue.forgotten == [("", 512)]
-        assert loaded(driver) == [ModelChoice("", "auto", 512)]
-
-
-async def test_of_a_model_that_is_not_here_nothing_is_measured_again(tmp_path):
-    catalogue = FakeCatalogue((MISSING,))
-    async with picker(tmp_path, catalogue) as driver:
-        await driver.press("m")
-        await read(driver)
-        assert (catalogue.forgotten, loaded(driver)) == ([], [])
+        assert (catalogue.forgotten, loaded(driver)) == (forgotten, choices)
 
 
 async def test_settings_that_cannot_be_written_are_told(tmp_path):
@@ -169,9 +154,12 @@ async def test_settings_that_cannot_be_written_are_told(tmp_path):
         assert (tmp_path / "settings.toml").read_text() == "not = = toml"
 
 
-async def test_a_disk_that_cannot_be_read_is_a_row(tmp_path):
-    async with picker(tmp_path, FakeCatalogue(error=OSError("broken disk"))) as driver:
+async def test_a_disk_that_cannot_be_read_is_a_row_and_why_a_load_failed_stands_on_top(tmp_path):
+    failed = LoadFailed(ModelChoice("org/x"), "org/x is not cached: connect to the network")
+    catalogue = FakeCatalogue(error=OSError("broken disk"))
+    async with picker(tmp_path, catalogue, news=[failed]) as driver:
         assert "the models cannot be listed: OSError: broken disk" in driver.shown
+        assert "org/x could not be loaded: org/x is not cached" in driver.shown
 
 
 async def test_a_download_is_seen_and_can_be_stopped_from_the_picker(tmp_path):
@@ -180,12 +168,6 @@ async def test_a_download_is_seen_and_can_be_stopped_from_the_picker(tmp_path):
         assert "downloading org/x 45 %" in driver.shown
         await driver.press("s")
         assert driver.session.orders[-1] == Stop()
-
-
-async def test_why_a_load_failed_stands_on_top(tmp_path):
-    failed = LoadFailed(ModelChoice("org/x"), "org/x is not cached: connect to the network")
-    async with picker(tmp_path, news=[failed]) as driver:
-        assert "org/x could not be loaded: org/x is not cached" in driver.shown
 
 
 async def test_the_drafters_of_a_model_are_asked_for_once(tmp_path):
@@ -221,15 +203,10 @@ async def until(driver, words):
     raise AssertionError(driver.shown)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (140, 42)])
-async def test_what_is_worth_fetching_says_its_size_licence_fit_and_speed(tmp_path, size):
-    async with offered(tmp_path, size=size) as (driver, _):
+async def test_a_key_fetches_a_model_with_its_progress_while_the_chat_stays(tmp_path):
+    async with offered(tmp_path, size=(80, 24)) as (driver, catalogue):
         assert "↓ 2.3 GB ✓ ~42 tokens/s · Apache-2.0" in driver.shown
         assert "it fits; about 42 tokens/s without" in driver.shown
-
-
-async def test_a_key_fetches_a_model_with_its_progress_while_the_chat_stays(tmp_path):
-    async with offered(tmp_path) as (driver, catalogue):
         await driver.press("f")
         await until(driver, "downloading org/Wanted-4bit 10 %")
         catalogue.gate.release()

@@ -1,7 +1,5 @@
 """The chats of the store: what is kept, how another chat goes on, its branches and versions."""
 
-import pytest
-
 from mlxspec.trace.events import GenerationFinished, TurnStarted
 from mlxspec_app.conversation.events import ChatCleared, ReplyDiscarded, SessionOpening
 from mlxspec_app.conversation.fold import apply
@@ -106,10 +104,9 @@ async def test_a_session_begins_with_the_last_chat_where_that_is_asked_for(talk)
     assert talk.session.orders == [OpenChat(talk.session.opened[0]), "start"]
 
 
-@pytest.mark.parametrize("continues", [True, False])
-async def test_without_a_store_a_session_just_begins(talk, continues):
+async def test_without_a_store_a_session_just_begins(talk):
     chats = Chats(talk.feed, talk.page, talk.outbox, None)
-    chats.begin(continues=continues)
+    chats.begin(continues=True)
     await talk.page.settle()
     assert talk.session.orders == ["start"]
     assert await chats.query_store(refuse) is None
@@ -146,18 +143,13 @@ async def test_a_message_of_the_chat_on_the_screen_is_gone_to_as_well(talk):
     assert talk.page.transcript.seen[-1].text == "One"
 
 
-async def test_the_list_leads_to_a_new_chat_too(talk):
-    await talk.begin(exchange("One", "1"))
-    talk.chats.follow_choice(ChosenChat(None))
-    assert talk.session.orders == [Stop(), NewChat()]
-
-
-async def test_a_chat_that_is_deleted_is_left_and_others_are_not(talk):
+async def test_the_list_leads_to_a_new_chat_as_a_deleted_one_is_left_and_others_are_not(talk):
     await talk.begin(exchange("One", "1"))
     talk.chats.leave_deleted(7)
     assert talk.session.orders == []
     talk.chats.leave_deleted(1)
-    assert talk.session.orders == [Stop(), NewChat()]
+    talk.chats.follow_choice(ChosenChat(None))
+    assert talk.session.orders == [Stop(), NewChat()] * 2
 
 
 async def test_a_chat_has_a_title_once_something_was_said(talk):
@@ -191,10 +183,10 @@ async def test_messages_with_versions_are_marked_and_lead_to_each_other(talk):
     assert await talk.opened() == ["One", "1b"]
 
 
-@pytest.mark.parametrize("step", [1, 2, -2])
-async def test_there_is_no_version_beyond_the_last_or_before_the_first(talk, step):
+async def test_there_is_no_version_beyond_the_last_or_before_the_first(talk):
     await talk.begin(exchange("One", "1"), AGAIN)
-    talk.chats.step(step)
+    for step in (1, 2, -2):
+        talk.chats.step(step)
     await talk.page.settle()
     assert talk.session.orders == []
 
