@@ -1,5 +1,7 @@
 """The chats of the store: what is kept, how another chat goes on, its branches and versions."""
 
+import pytest
+
 from mlxspec.trace.events import GenerationFinished, TurnStarted
 from mlxspec_app.conversation.events import ChatCleared, ReplyDiscarded, SessionOpening
 from mlxspec_app.conversation.fold import apply
@@ -183,10 +185,10 @@ async def test_messages_with_versions_are_marked_and_lead_to_each_other(talk):
     assert await talk.opened() == ["One", "1b"]
 
 
-async def test_there_is_no_version_beyond_the_last_or_before_the_first(talk):
+@pytest.mark.parametrize("step", [1, 2, -2])
+async def test_there_is_no_version_beyond_the_last_or_before_the_first(talk, step):
     await talk.begin(exchange("One", "1"), AGAIN)
-    for step in (1, 2, -2):
-        talk.chats.step(step)
+    talk.chats.step(step)
     await talk.page.settle()
     assert talk.session.orders == []
 
