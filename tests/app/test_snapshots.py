@@ -36,6 +36,7 @@ from mlxspec_app.screens.race import RaceScreen
 from mlxspec_app.screens.replay import ReplayScreen
 from mlxspec_app.store.thread import StoreThread
 from mlxspec_app.user_data import find_user_data
+from mlxspec_app.widgets.chat.transcript import Transcript
 from tests.app.test_themes import contrast, fewer
 from tests.support.answering_replay import AnsweringReplay
 from tests.support.app_driver import Clock, Driver
@@ -88,6 +89,18 @@ class Props:
 class Stage(Driver):
     """A running app with a clock that stands still."""
 
+    async def settle(self):
+        """Let the screen take in what happened until it changes no more."""
+        last, same = None, 0
+        for _ in range(50):
+            await super().settle()
+            await self.pilot.pause()  # as long as the screen is refreshed by itself
+            drawn = [list(strip) for strip in self.app.screen._compositor.render_strips()]
+            last, same = drawn, same + 1 if drawn == last else 0
+            if same == 2:
+                return
+        raise AssertionError(f"the screen never came to rest:\n{self.shown}")
+
     async def ask(self, text, seconds=100.0):
         await self.say(text)
         await self.wait(seconds)
@@ -95,7 +108,6 @@ class Stage(Driver):
     async def press(self, *keys):
         for key in keys:
             await super().press(key)
-            await self.pilot.pause()  # as long as the screen is refreshed by itself
 
     async def wear(self, look):
         """Have the app look so while it runs."""
@@ -171,6 +183,8 @@ async def in_the_x_ray(stage):
 async def pointing(stage):
     await to_the_end(stage)
     await stage.press("tab", "left_square_bracket", "left")
+    stage.screen.query_one(Transcript).scroll_end(animate=False)  # wherever the inspector left it
+    await stage.settle()
 
 
 async def between_phases(stage):
