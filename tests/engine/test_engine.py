@@ -53,6 +53,15 @@ def text_of(events) -> str:
     return "".join(pieces) + finish(events).text
 
 
+def test_the_kinds_say_who_wrote_a_token():
+    _, events = run("always right", max_tokens=12)
+    kinds = [token.kind for event in events for token in getattr(event, "emit", ())]
+    assert kinds == ["accepted"] * 5 + ["bonus"] + ["accepted"] * 5 + ["bonus"]
+    _, events = run("always wrong", max_tokens=3)
+    kinds = [token.kind for event in events for token in getattr(event, "emit", ())]
+    assert kinds == ["corrected", "corrected", "plain"]  # the last token is never drafted for
+
+
 # ---- ends ------------------------------------------------------------------------------------
 
 

@@ -72,6 +72,14 @@ def test_a_held_reply_goes_on_after_others_were_written(drafter, kind, params, c
     assert_holds(engine.target, [*OTHER, *said][: len(engine.target)], SHADOWS[kind])
 
 
+@pytest.mark.parametrize("count", [3, 4, 5])
+def test_a_reply_that_is_left_leaves_nothing_staged(count):
+    """Not even a round that runs ahead."""
+    engine, held, _ = begun("pool", count)
+    held.close()
+    assert engine.target.cache.num_staged == 0
+
+
 def test_a_held_reply_drafts_again_once_the_other_is_over():
     engine = engine_with("model", "full")
     held = engine.generate(PROMPT, PARAMS)
