@@ -126,18 +126,18 @@ def test_prompts_that_share_a_beginning_read_it_once():
     assert replies == [Target(MODEL).greedy(prompt, 6) for prompt in asked]
 
 
-@pytest.mark.parametrize("is_alone", [True, False], ids=["alone", "in company"])
-def test_the_next_turn_of_a_chat_begins_with_all_rows_of_the_last_and_no_more(is_alone):
+@pytest.mark.parametrize("before", [[], [PROMPTS[6]]], ids=["first", "second"])
+@pytest.mark.parametrize("after", [[], [PROMPTS[2]]], ids=["last", "before the last"])
+def test_the_next_turn_of_a_chat_begins_with_all_rows_of_the_last_and_no_more(before, after):
     batch, prompt = opened("none", prefix_bytes=1 << 20), PROMPTS[5]
-    first = [prompt] if is_alone else [prompt, PROMPTS[6]]
     said = Target(MODEL).greedy(prompt, 6)
     text = [*prompt, *said, 3, 4]
-    reused = {}
-    for prompts in (first, [PROMPTS[2]], [text]):
+    for prompts in ([*before, prompt, *after], [PROMPTS[2]], [text]):
         events = finished(batch, prompts, params_of(max_tokens=6))
-        reused[len(prompts[0])] = events[0][-1].stats["reused_tokens"]
-    assert reused[len(text)] == len(prompt) + len(said) - 1  # the last token has no row yet
-    assert emitted(events[0]) == Target(MODEL).greedy(text, 6)
+    (told,) = events
+    # the last token has no row yet
+    assert told[-1].stats["reused_tokens"] == len(prompt) + len(said) - 1
+    assert emitted(told) == Target(MODEL).greedy(text, 6)
 
 
 def finished(batch, prompts, params):
