@@ -1,11 +1,12 @@
 """The parser of the command line: all commands and their arguments, without MLX for `--help`."""
 
 import argparse
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
+from typing import NamedTuple, NoReturn
 
 from mlxspec import __version__
-from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS
+from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, KV_BITS_IN_WORDS
 from mlxspec_app.sessions.servers import DEFAULT_URL
 from mlxspec_cli.arguments import LOAD_FLAGS, REPLY_FLAGS, add_flag, add_flags, option
 from mlxspec_cli.serve_options import add_serve_options
@@ -16,14 +17,32 @@ _JSON = "print one JSON document instead"
 _MODEL = "folder, GGUF file, hub id; defaults to the default model"
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are a line each, and name the flag that was probably meant."""
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            word = unknown[0].partition("=")[0]
+            near = get_close_matches(word, self._option_string_actions, n=1)
+            meant = "".join(f": did you mean {one}?" for one in near)
+            self.error(f"unrecognized argument {word}{meant}")
+        return found, unknown
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n`{self.prog} --help` lists what it takes\n")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of `mlxspec` with all its commands."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="mlxspec",
         description="Lossless speculative decoding on MLX, and a chat that shows it.",
     )
     parser.add_argument("--version", action="version", version=f"mlxspec {__version__}")
-    debug = argparse.ArgumentParser(add_help=False)
+    debug = Parser(add_help=False)
     debug.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(dest="command", required=True)
 
@@ -202,7 +221,7 @@ def _add_verify_options(parser: argparse.ArgumentParser) -> None:
     add_flag(group, "draft_model", help="checkpoint of the drafter 'model'")
     add_flag(group, "lookahead")
     add_flag(group, "max_kv_size", default=64, help="rows of 'rotating' (64)")
-    add_flag(group, "kv_bits", default=8, help="4 or 8, of 'quantised' (8)")
+    add_flag(group, "kv_bits", default=8, help=f"{KV_BITS_IN_WORDS}, of 'quantised' (8)")
     add_flags(group, ("dtype", "port", "adapter"))
     title = "what all replies and samples must fit; give one of these"
     add_flag(_add_grammar_options(parser, title), "grammar")

@@ -12,6 +12,7 @@ from mlxspec.engine.engine import Engine
 from mlxspec.params import (
     DEFAULT_NUM_DRAFT_TOKENS,
     KV_BITS,
+    KV_BITS_IN_WORDS,
     GenerationParams,
     LogitsProcessor,
     Sampler,
@@ -113,7 +114,7 @@ class StepOptions:
         own, bits, group = engine.target.cache.quantization, self.kv_bits, self.kv_group_size
         if bits is None:
             return own
-        refuse(f"kv_bits={bits}", bits not in KV_BITS, "keys and values can be kept in 4 or 8 bits")
+        refuse(f"kv_bits={bits}", bits not in KV_BITS, f"it is {KV_BITS_IN_WORDS} here")
         start = self.quantized_kv_start
         if start != 0 and num_tokens <= start and own is None:
             return None  # as in mlx-lm, whose rows are quantised only from this length on

@@ -39,8 +39,6 @@ class Quantization:
     @staticmethod
     def for_head_dim(bits: int, head_dim: int) -> "Quantization":
         """Return the packing for rows of `head_dim` values."""
-        if bits not in (4, 8):
-            raise ValueError(f"keys and values can be kept in 4 or 8 bits, not {bits}")
         for group_size in GROUP_SIZES:
             if head_dim % group_size == 0:
                 return Quantization(bits, group_size)

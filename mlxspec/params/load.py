@@ -32,6 +32,7 @@ Port = Literal["auto", "own", "mlx-lm"]
 PORTS: tuple[Port, ...] = get_args(Port)
 
 KV_BITS = (4, 8)
+KV_BITS_IN_WORDS = " or ".join(map(str, KV_BITS))
 """Bits in which keys and values can be kept quantised."""
 
 _THRESHOLD = number("more than 0 and at most 1", lambda share: 0 < share <= 1)
@@ -43,9 +44,9 @@ def check_threshold(threshold: float) -> None:
 
 
 def _check_kv_bits(name: str, value: object) -> int:
-    bits = whole(name, value, "4 or 8")
+    bits = whole(name, value, KV_BITS_IN_WORDS)
     if bits not in KV_BITS:
-        raise refusal(name, "4 or 8", bits)
+        raise refusal(name, KV_BITS_IN_WORDS, bits)
     return bits
 
 
@@ -138,7 +139,10 @@ class Options:
         noun="COUNT",
     )
     kv_bits: int | None = when_loaded(
-        None, Range(int, "4 or 8", _check_kv_bits), "4 or 8: quantised keys and values", noun="BITS"
+        None,
+        Range(int, KV_BITS_IN_WORDS, _check_kv_bits),
+        f"{KV_BITS_IN_WORDS}: quantised keys and values",
+        noun="BITS",
     )
     learn: str | PathLike[str] | None = setting(
         None,
