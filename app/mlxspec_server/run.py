@@ -15,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mlxspec_server.body import Refusal
 from mlxspec_server.server import Server
-from mlxspec_server.settings import ServerSettings
+from mlxspec_server.settings import LAST_REPLIES_S, ServerSettings
 from mlxspec_server.shelf import Shelf
 
 _LAST_ROUND_S = 30  # beyond the last replies, for the round in progress
@@ -68,7 +68,7 @@ def config_of(server: Server, log_level: str) -> uvicorn.Config:
         http=type("Bounded", (BoundedProtocol,), {"settings": server.settings}),
         ws="none",  # an upgraded connection would escape the limits
         log_level=log_level.lower(),
-        timeout_graceful_shutdown=round(server.settings.last_replies_s) + _LAST_ROUND_S,
+        timeout_graceful_shutdown=LAST_REPLIES_S + _LAST_ROUND_S,
         server_header=False,
     )
 

@@ -32,7 +32,7 @@ from mlxspec_server.body import Body, Refusal, received_body
 from mlxspec_server.engine_thread import EngineThread
 from mlxspec_server.feed import MOST_WATCHERS, Feed
 from mlxspec_server.page.document import live_page, page_headers
-from mlxspec_server.settings import ServerSettings
+from mlxspec_server.settings import LAST_REPLIES_S, ServerSettings
 from mlxspec_server.shelf import Offer, Shelf
 from mlxspec_server.turns import chat_prompt
 
@@ -92,7 +92,7 @@ class Server:
     async def end_replies(self) -> None:
         """End endless streams now, and the running replies after their grace period."""
         self.feed.close()
-        await asyncio.sleep(self.settings.last_replies_s)
+        await asyncio.sleep(LAST_REPLIES_S)
         self.thread.end_replies()
 
     @asynccontextmanager

@@ -7,6 +7,7 @@ from mlxspec.params import GenerationParams
 from mlxspec.params.checks import whole
 
 MIB = 1 << 20
+LAST_REPLIES_S = 10  # seconds that running replies have when the server stops
 
 _LEAST = {
     "max_body_bytes": 1,
@@ -35,7 +36,6 @@ class ServerSettings:
     stall_s: float = 30.0  # seconds for which a client may read nothing of a pending answer
     batch_size: int = 32
     prefix_bytes: int = 1024 * MIB  # bytes of cache rows kept of shared text prefixes
-    last_replies_s: float = 10.0  # seconds that running replies have when the server stops
     keep_alive_s: float = 5.0  # seconds of silence after which a stream sends a sign of life
     params: GenerationParams = field(default_factory=GenerationParams)
 

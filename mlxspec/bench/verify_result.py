@@ -13,7 +13,7 @@ from mlxspec.measure.drift import Drift
 from mlxspec.measure.tables import table
 from mlxspec.trace.difference import NEAR_TIE_DRIFTS, Difference, Proof
 
-Verdict = Literal["bit-identical", "near-ties", "not lossless"]
+Conclusion = Literal["bit-identical", "near-ties", "not lossless"]
 """Whether speculation is lossless here; near-ties are differences that rounding explains."""
 
 
@@ -99,7 +99,7 @@ class CheckResult:
         return [each.drafter for each in self._off]
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Conclusion:
         if self._reasons:
             return "not lossless"
         is_zero = all(cache.drift.is_zero for cache in self.caches)

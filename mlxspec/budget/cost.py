@@ -80,7 +80,7 @@ def fastest_times(
 
     The fastest time of a width counts: the first may compile a kernel, and other programs may slow
     down any. A width that is expected to exceed the limit is skipped; one row is always timed. The
-    time limit is `seconds`, or that of so many `forwards` of one row, up to 4 seconds.
+    time limit is `seconds`, or the time of `forwards` forwards of one row, up to 4 seconds.
     """
     end = clock() + seconds
     forward(1)  # not timed: it brings the weights into memory

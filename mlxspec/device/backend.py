@@ -112,7 +112,7 @@ def check() -> None:
 def _missing(reason: str) -> str:
     from mlxspec.device import machine_check  # imported here: only this error needs it
 
-    problem = machine_check.problem(machine_check.surroundings())
+    problem = machine_check.problem(machine_check.machine_facts())
     if problem:
         return f"MLX cannot be imported, so no model can run; recorded replies can: {problem}"
     return (

@@ -18,7 +18,7 @@ _APPLE_KEYS = ("hw.optional.arm64", "sysctl.proc_translated")  # 1 under Rosetta
 _LINUX_MACHINES = ("x86_64", "amd64", "aarch64", "arm64")
 
 
-class Surroundings(NamedTuple):
+class MachineFacts(NamedTuple):
     """The facts that decide whether there is an MLX for a Python."""
 
     system: str
@@ -29,10 +29,10 @@ class Surroundings(NamedTuple):
     libc: str = ""  # such as "glibc 2.36"
 
 
-def surroundings() -> Surroundings:
+def machine_facts() -> MachineFacts:
     """Return the facts of this machine."""
     is_mac = platform.system() == "Darwin"
-    return Surroundings(
+    return MachineFacts(
         system=platform.system(),
         machine=platform.machine(),
         python=tuple(sys.version_info[:2]),
@@ -42,7 +42,7 @@ def surroundings() -> Surroundings:
     )
 
 
-def problem(found: Surroundings) -> str:
+def problem(found: MachineFacts) -> str:
     """Return why MLX cannot run here and what to do, in a sentence or two; "" if it can."""
     if found.system == "Darwin":
         reason = _problem_of_mac(found)
@@ -56,7 +56,7 @@ def problem(found: Surroundings) -> str:
     return reason or _problem_of_python(found)
 
 
-def _problem_of_mac(found: Surroundings) -> str:
+def _problem_of_mac(found: MachineFacts) -> str:
     if not found.has_apple_chip and found.machine != "arm64":
         return (
             "this Mac has an Intel processor, for which there is no MLX: use a Mac with Apple "
@@ -78,7 +78,7 @@ def _problem_of_mac(found: Surroundings) -> str:
     return ""
 
 
-def _problem_of_linux(found: Surroundings) -> str:
+def _problem_of_linux(found: MachineFacts) -> str:
     if found.machine.lower() not in _LINUX_MACHINES:
         return f"there is no MLX for Linux on {found.machine}: use x86-64 or aarch64"
     name, _, version = found.libc.partition(" ")
@@ -91,7 +91,7 @@ def _problem_of_linux(found: Surroundings) -> str:
     )
 
 
-def _problem_of_python(found: Surroundings) -> str:
+def _problem_of_python(found: MachineFacts) -> str:
     if found.python >= OLDEST_PYTHON:
         return ""
     return (
@@ -126,6 +126,6 @@ def _answer(*command: str) -> str:
 
 
 if __name__ == "__main__":
-    said = problem(surroundings())
+    said = problem(machine_facts())
     if said:
         sys.exit(f"mlxspec cannot be set up: {said}")

@@ -18,7 +18,7 @@ from mlxspec.drafting.laps import PLAIN, RunTrial, run_laps
 from mlxspec.drafting.measured import load, store
 from mlxspec.drafting.names import TRAINED
 from mlxspec.drafting.registry import DrafterContext, build_drafter
-from mlxspec.drafting.verdict import SAFE, Verdict, conclude
+from mlxspec.drafting.verdict import SAFE, DrafterVerdict, conclude
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import MlxspecError
 from mlxspec.loading.heads.file import DrafterFile
@@ -116,9 +116,9 @@ def verdict_key(
     return " | ".join([machine_key(), model, " ".join(candidates(files)), digests])
 
 
-def stored_verdict(key: str) -> Verdict | None:
+def stored_verdict(key: str) -> DrafterVerdict | None:
     """Return the verdict under a key, or None."""
-    return Verdict.from_dict(load(key) or {})
+    return DrafterVerdict.from_dict(load(key) or {})
 
 
 def candidates(files: Mapping[str, DrafterFile]) -> list[str]:

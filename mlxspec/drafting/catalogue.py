@@ -14,8 +14,8 @@ from mlxspec.device.speed import measure_bandwidth
 from mlxspec.drafting.auto import stored_verdict, verdict_key
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec.drafting.measured import store
-from mlxspec.drafting.names import HOST, TRAINED
-from mlxspec.drafting.verdict import Verdict
+from mlxspec.drafting.names import HOST, MEANINGS, TRAINED
+from mlxspec.drafting.verdict import DrafterVerdict
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.kv.cache import cache_words
 from mlxspec.loading.fetch import default_model
@@ -30,17 +30,6 @@ from mlxspec.models.weights import words_of_loaded
 from mlxspec.params import DEFAULT_MODEL, Options
 from mlxspec.text.tokenizer import Tokenizer
 
-_MEANINGS = {
-    "auto": "measures what is fastest here",
-    "pool": "copies of earlier text, and a table of short contexts",
-    "suffix": "copies of earlier text",
-    "table": "a table of short contexts",
-    "none": "no drafts: plain decoding",
-    "model": "a small language model trained for this one",
-    "medusa": "heads that guess several tokens ahead",
-    "eagle3": "a head that reads the target's layers",
-    "exit": "the target's own lower layers",
-}
 _NOT_EXAMINED = "drafts not examined yet"
 _NO_CHAT = "it has no chat template, so it cannot chat: choose its instruct version"
 
@@ -222,23 +211,23 @@ def _mismatch(path: Path, draft: ModelProfile, target: Tokenizer) -> str:
 
 
 def _words(
-    files: Mapping[str, DrafterFile] | None, verdict: Verdict | None
+    files: Mapping[str, DrafterFile] | None, verdict: DrafterVerdict | None
 ) -> Iterator[DrafterEntry]:
     """Yield the drafters that words name; those that need training only if `files` are given."""
     speeds = verdict.speeds if verdict else {}
-    best, meaning = "", _MEANINGS["auto"]
+    best, meaning = "", MEANINGS["auto"]
     if verdict and verdict.is_settled:
         best, meaning = verdict.drafter, f"the fastest here: {verdict.drafter}"
     elif verdict:
         meaning = f"{verdict.drafter} for now, and measured again: {verdict.why}"
     yield DrafterEntry("auto", "auto", meaning)
-    problems = {word: "" for word in _MEANINGS if word in HOST}
+    problems = {word: "" for word in MEANINGS if word in HOST}
     if files is not None:
         missing = "none is trained for this model: mlxspec train {}"
         trained = {w: "" if k in files else missing.format(k) for w, k in TRAINED.items()}
         problems = trained | problems
     for word, problem in problems.items():
-        meaning = _MEANINGS[word]
+        meaning = MEANINGS[word]
         yield DrafterEntry(word, word, meaning, problem, speeds.get(word), word == best)
     for name in speeds.keys() - {*TRAINED, *HOST}:
         yield DrafterEntry(name, name, "one pool of these", "", speeds[name], name == best)

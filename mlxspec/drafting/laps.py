@@ -117,7 +117,7 @@ def run_laps(
         if lap is None:
             break
         evidence = Evidence([*evidence.laps, lap])
-        if len(evidence.laps) > 1:  # who is farther behind than noise explains leaves
+        if len(evidence.laps) > 1:  # a drafter that noise cannot excuse leaves
             leader, noise = leader_of(evidence), 1 + evidence.spread
             racing = [
                 name

@@ -10,6 +10,19 @@ TRAINED = {"model": "draft-model", "medusa": "medusa", "eagle3": "eagle3", "exit
 """Words for trained drafters, and the kind of file that each names."""
 
 WORDS = (*HOST, *TRAINED, "auto")
+
+MEANINGS = {  # in the order of a list to choose from
+    "auto": "measures what is fastest here",
+    "pool": "copies of earlier text, and a table of short contexts",
+    "suffix": "copies of earlier text",
+    "table": "a table of short contexts",
+    "none": "no drafts: plain decoding",
+    "model": "a small language model trained for this one",
+    "medusa": "heads that guess several tokens ahead",
+    "eagle3": "a head that reads the target's layers",
+    "exit": "the target's own lower layers",
+}
+
 _ALONE = ("none", "pool", "auto")  # never part of a list
 
 

@@ -34,7 +34,7 @@ _LIVE_MARGIN = 0.1  # replies of a chat differ from the prompts of the laps
 
 
 @dataclass(frozen=True)
-class Verdict:
+class DrafterVerdict:
     """The drafter that `auto` takes for a target on this machine, and why."""
 
     drafter: str
@@ -68,7 +68,7 @@ class Verdict:
             return f"fastest of {len(ranked)} on this machine{how}"
         return f"the safe default until it is measured again: {self.why}{how}"
 
-    def after_reply(self, speedup: float, *, is_sampled: bool) -> "Verdict":
+    def after_reply(self, speedup: float, *, is_sampled: bool) -> "DrafterVerdict":
         """Return the verdict after one more reply with its drafter; this can open the verdict."""
         most = _LIVE * 2**self.num_confirmed
         if is_sampled == self.is_sampled:
@@ -96,7 +96,7 @@ class Verdict:
         return ""
 
     @classmethod
-    def from_dict(cls, kept: Mapping[str, Any]) -> "Verdict | None":
+    def from_dict(cls, kept: Mapping[str, Any]) -> "DrafterVerdict | None":
         """Return a stored verdict; None for anything else, such as one of an earlier version."""
         try:
             live = {name: tuple(kept[name]) for name in ("live", "live_unlike")}
@@ -114,17 +114,17 @@ def conclude(
     evidence: Evidence,
     safe: str,
     now: float,
-    before: Verdict | None = None,
+    before: DrafterVerdict | None = None,
     *,
     is_sampled: bool = False,
-) -> Verdict:
+) -> DrafterVerdict:
     """Return the verdict that laps allow; `before` is the one that was open until now.
 
     The safe default took part in all laps. `now` is in seconds since 1970.
     """
     drafter, why = _decide(evidence, safe)
     is_confirmed = before is not None and before.contradiction and before.drafter == drafter
-    return Verdict(
+    return DrafterVerdict(
         drafter=drafter,
         is_settled=not why,
         why=why,

@@ -29,7 +29,7 @@ Path = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Allowed:
-    """What may follow a text; nothing if it is complete, whatever the bits are."""
+    """What may follow a text: nothing if it is complete, and then the bits are ignored."""
 
     bits: NDArray[np.uint8]  # (V,) 1 at each allowed token of the tokenizer
     count: int  # number of allowed tokens; 0 if the grammar is at a dead end

@@ -35,7 +35,7 @@ class _Finite:
         self.last = "#"  # the last reference that was found endless
 
     def has(self, schema: Any) -> bool:
-        """Return whether a schema has a finite value, as far as is known."""
+        """Return whether a schema is known to have a finite value."""
         if not isinstance(schema, dict) or "const" in schema or "enum" in schema:
             return True
         if "$ref" in schema and not self._has_reference(schema["$ref"]):

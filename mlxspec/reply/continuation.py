@@ -141,8 +141,8 @@ class Continuation:
         this. `room` is the number of tokens that still fit into the context after the root.
         """
         params, remaining = self.params, self.params.max_tokens - self.num_emitted
-        has_say = params.sampler or params.logits_processors or params.on_logits
-        if self._constraint is None or has_say or not params.num_draft_tokens:
+        needs_every_forward = params.sampler or params.logits_processors or params.on_logits
+        if self._constraint is None or needs_every_forward or not params.num_draft_tokens:
             return ()
         most = min(remaining, room, _MOST_ENDING)
         run = self._constraint.forced_run(most)

@@ -230,7 +230,7 @@ class Reply:
     # ---- its events ------------------------------------------------------------------------
 
     def has_read(self, done: int, num_reused: int) -> None:
-        """Report how many tokens are read; what is read again later is no progress."""
+        """Report how many tokens are read; a second reading does not count."""
         if self._has_read_prompt:
             return
         total = len(self.continuation.tokens)  # the last one is the first root

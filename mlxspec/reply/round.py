@@ -44,4 +44,4 @@ def write_round(writer: Writer[D, P, R]) -> None:
     writer.look_ahead(pending)  # begin the next round, where it needs no token of this one
     rounds = writer.take(pending)  # wait: which paths stay, which tokens are added
     writer.commit(rounds)  # keep the accepted rows, forget the rest
-    writer.update(rounds)  # drafters and budgets learn what came of it
+    writer.update(rounds)  # drafters and budgets learn which tokens were accepted

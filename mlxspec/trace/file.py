@@ -63,7 +63,9 @@ def event_from_json(line: str) -> Event:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise TraceError(f"a trace line is not JSON: {line[:80]!r}") from error
+        raise TraceError(
+            f"a trace line is not JSON: {line[:80]!r}; give a file that --trace has written"
+        ) from error
     return event_from_record(record)
 
 

@@ -9,13 +9,13 @@ import tomllib
 import pytest
 
 from mlxspec.device import backend, machine_check
-from mlxspec.device.machine_check import Surroundings, problem
+from mlxspec.device.machine_check import MachineFacts, problem
 from mlxspec.errors import MlxspecError
 from mlxspec_cli.commands import doctor
 from tests.support.paths import ROOT
 
-MAC = Surroundings("Darwin", "arm64", (3, 12), "15.1", True)
-LINUX = Surroundings("Linux", "x86_64", (3, 11), libc="glibc 2.36")
+MAC = MachineFacts("Darwin", "arm64", (3, 12), "15.1", True)
+LINUX = MachineFacts("Linux", "x86_64", (3, 11), libc="glibc 2.36")
 ROSETTA = MAC._replace(machine="x86_64")
 
 # Plays a Python under Rosetta: what it asks the system is answered as there. It does nothing else.
@@ -62,7 +62,7 @@ def test_where_there_is_an_mlx_nothing_is_said(found):
         (LINUX._replace(libc=""), "(not glibc)", "glibc 2.35 or later"),
         (LINUX._replace(libc="glibc 2.31"), "(glibc 2.31)", "Debian 12 or Ubuntu 22.04"),
         (LINUX._replace(libc="glibc 2.4"), "(glibc 2.4)", "glibc 2.35 or later"),
-        (Surroundings("Windows", "AMD64", (3, 12)), "Windows has no MLX", "WSL 2"),
+        (MachineFacts("Windows", "AMD64", (3, 12)), "Windows has no MLX", "WSL 2"),
         (MAC._replace(python=(3, 9)), "this is 3.9", "Python 3.11 or later is needed"),
         (LINUX._replace(python=(3, 10)), "this is 3.10", "make PYTHON="),
     ],
@@ -148,7 +148,7 @@ def test_make_says_that_there_is_no_python(checkout):
 @pytest.fixture
 def rosetta(monkeypatch):
     """This process has no MLX and runs under Rosetta."""
-    monkeypatch.setattr(machine_check, "surroundings", lambda: ROSETTA)
+    monkeypatch.setattr(machine_check, "machine_facts", lambda: ROSETTA)
     for name in ("mlx", "mlx.core"):
         monkeypatch.setitem(sys.modules, name, None)
 

@@ -7,7 +7,7 @@ import pytest
 
 from mlxspec.drafting import auto, measured
 from mlxspec.drafting.laps import Evidence, Lap
-from mlxspec.drafting.verdict import RETRY_S, Verdict, conclude
+from mlxspec.drafting.verdict import RETRY_S, DrafterVerdict, conclude
 from tests.support.machine import Machine
 
 
@@ -154,7 +154,7 @@ def test_of_a_lap_the_noise_is_what_the_two_plain_replies_differ_by():
 
 # ---- in use ----------------------------------------------------------------------------------
 
-SETTLED = Verdict("pool", True, "", {"none": 1.0, "pool": 1.6}, {}, 0.02, 3, 50.0)
+SETTLED = DrafterVerdict("pool", True, "", {"none": 1.0, "pool": 1.6}, {}, 0.02, 3, 50.0)
 
 
 def after(verdict, *speedups, is_sampled=False):

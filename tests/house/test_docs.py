@@ -76,6 +76,14 @@ def test_the_first_block_of_the_page_runs_with_the_default_model(capsys):
     assert capsys.readouterr().out.count("Paris") == 2
 
 
+def test_the_program_of_the_readme_runs(tiny_default, capsys):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.findall(r"^```python\n(import mlxspec\n.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert len(found) == 1
+    run_page(found)
+    assert capsys.readouterr().out.strip()
+
+
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_a_script_runs(path, tiny_default, capsys):
     runpy.run_path(str(path), run_name="__main__")

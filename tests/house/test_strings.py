@@ -43,9 +43,10 @@ NOT_SAID = {
 
 
 OLD = {
-    r"\bwhoever\b|\bhas a say\b|\bwho comes late\b": "name the actor",
+    r"\bwhoever\b|\bhas[ _]a?_?say\b|\bwho comes late\b": "name the actor",
     r"\bwhatever drafts\b": "for every drafter",
-    r"\bso (many|often) (tokens|rows|events|processes|columns|replies)\b": "this many",
+    r"\bso (many|often) [`\w]+\b": "this many",
+    r"\bas far as\b": "the part that",
     r"\bat the begin\b": "at the start",
     r"\bhold for these alone\b": "are valid only for this setup",
     r"\bwere not told of\b": "is not supported with",

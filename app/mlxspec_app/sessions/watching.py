@@ -22,7 +22,7 @@ _BROKEN = "the stream of the server was cut off"
 
 @dataclass(eq=False)
 class Watched:
-    """A reply of a server, as far as it was received."""
+    """The part of a server's reply that was received so far."""
 
     name: str
     model: str

@@ -149,7 +149,7 @@ def _snippet_row(entry: Entry, width: int) -> list[tuple[str, str]]:
 
 
 def _cropped(text: str, cells: int) -> str:
-    """Return the text in exactly so many cells, with a sign if it is longer."""
+    """Return the text in exactly this many cells, with a sign if it is longer."""
     shown = Text(text)
     shown.truncate(max(0, cells), overflow="ellipsis", pad=True)
     return shown.plain

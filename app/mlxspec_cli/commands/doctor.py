@@ -40,7 +40,7 @@ class Examination:
         """The problems, a line each: the problem, its cost, and the fix."""
         facts, found = self.facts, list(self.facts.notes)
         if facts.backend == "none":
-            problem = machine_check.problem(machine_check.surroundings())
+            problem = machine_check.problem(machine_check.machine_facts())
             found.append(
                 "MLX cannot be imported: no model can run, recorded replies can. "
                 + (problem or "Install it with `pip install mlxspec`")

@@ -60,9 +60,9 @@ class _Paths(NamedTuple):
 def _possible_paths(num_heads: int, width: int, budget: int) -> _Paths:
     """Return the paths that can be among the `budget` most probable, for any probabilities.
 
-    No path is better than a path that is not longer and whose ranks are nowhere larger. A path is
-    left out if such paths, itself included, are more than `budget`. The others are in lexical
-    order: each after its prefixes and after all paths that are at least as probable.
+    A path that is no longer than another one, and has no larger rank, is at least as probable. A
+    path is left out if more than `budget` paths, itself included, are that. The others are in
+    lexical order: each after its prefixes and after all paths that are at least as probable.
     """
 
     def below(path: tuple[int, ...], alike: int, better: int) -> Iterator[tuple[int, ...]]:

@@ -111,8 +111,9 @@ def _read_file(path: Path) -> GgufHeader:
         if claimed > size:  # overlapping tensors could exceed any memory
             raise ValueError(f"its tensors claim {claimed} of {size} bytes")
     except (ValueError, struct.error) as error:
+        why = "it ends inside its header" if isinstance(error, struct.error) else error
         raise UnsupportedModelError(
-            f"{path} is not a whole GGUF file ({error}): download it again"
+            f"{path} is not a whole GGUF file ({why}): download it again"
         ) from error
     return header
 

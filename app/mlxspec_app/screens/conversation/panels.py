@@ -29,7 +29,7 @@ def shows_stats(choice: bool | None, view: View, width: int) -> bool:
 
 
 class Panels:
-    """Shows a state in the widgets around the transcript, as far as the terminal has room."""
+    """Shows a state in the widgets around the transcript, those for which the terminal has room."""
 
     def __init__(self, screen: Screen[None], follow_keys: str) -> None:
         self._screen, self._follow_keys = screen, follow_keys
