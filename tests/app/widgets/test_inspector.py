@@ -1,6 +1,7 @@
 """Pointing at single tokens: where the cursor goes, and what is told of a token."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -25,6 +26,7 @@ from mlxspec_app.conversation.tokens import (
     facts_of,
     last_token,
 )
+from mlxspec_app.conversation.views import XRAY
 from mlxspec_app.widgets.chat.inspector import Inspector
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.token_message import TokenMessage
@@ -204,3 +206,10 @@ async def test_the_same_probabilities_twice_are_shown_once():
     inspector.facts = facts_of(fold(make_fake.chat()).reply, 0)
     inspector._others = AlternativesFound(0, 0, same)
     assert "drawn" not in inspector.render().plain
+
+
+async def test_the_name_of_a_drafter_is_text_beside_its_token():
+    inspector = Inspector()
+    inspector._view = XRAY
+    inspector.facts = replace(facts_of(fold(make_fake.chat()).reply, 0), source="\x1b[31mred")
+    assert ", by ␛[31mred" in inspector.render().plain
