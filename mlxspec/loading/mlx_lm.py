@@ -21,12 +21,12 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
 
-from mlxspec.adapted.admission import examine
 from mlxspec.adapted.config import Admission
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.device import backend
 from mlxspec.errors import Say, UnsupportedModelError
 from mlxspec.loading import admissions
+from mlxspec.loading.examination import examine
 from mlxspec.loading.folder import ALONE, Checkpoint, Sharing, read_config, weight_files
 from mlxspec.loading.ports import why_not_ours
 from mlxspec.models.weights import quantize, stored_type

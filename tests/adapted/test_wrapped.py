@@ -11,13 +11,13 @@ import pytest
 from mlx import nn
 from mlx_lm.models.cache import make_prompt_cache
 
-from mlxspec.adapted.admission import examine
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import products
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.kv.cache import Cache
+from mlxspec.loading.examination import examine
 from tests.support.tiny_adapted import adapted
 from tests.support.zoo import PARENTS, build, decoder_at, text_of, tree_of
 

@@ -8,8 +8,6 @@ from dataclasses import replace
 import mlx.core as mx
 import pytest
 
-from mlxspec.adapted import admission
-from mlxspec.adapted.admission import examine
 from mlxspec.adapted.current import Current
 from mlxspec.adapted.leaves import RowsLeaf
 from mlxspec.adapted.model import AdaptedModel
@@ -19,7 +17,8 @@ from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.states import States
-from mlxspec.loading import mlx_lm
+from mlxspec.loading import examination, mlx_lm
+from mlxspec.loading.examination import examine
 from tests.support.tiny import ToyTokenizer
 from tests.support.tiny_adapted import adapted
 from tests.support.zoo import PARENTS, PATH, TOKENS, build, error, text_of, tree_of
@@ -161,16 +160,16 @@ def test_a_long_prompt_is_read_a_few_times_only_and_is_longer_than_the_window():
 )
 def test_progress_counts_texts_up_to_the_last_one(lowest, num_texts, monkeypatch):
     seen = []
-    fault_of = admission._Exam.fault_of
+    fault_of = examination._Exam.fault_of
     rows = {"tree": 7, "chain": 7, "none": 1}
 
     def failing(self, parents):
         found = fault_of(self, parents)
-        is_tree = list(parents) == list(admission._TREE)
+        is_tree = list(parents) == list(examination._TREE)
         fails = (lowest != "tree" and is_tree) or len(parents) > rows[lowest]
         return ("a fault", 1.0) if fails else found
 
-    monkeypatch.setattr(admission._Exam, "fault_of", failing)
+    monkeypatch.setattr(examination._Exam, "fault_of", failing)
     verdict = examine(adapted(STATES), lambda done, total: seen.append((done, total)))
     assert verdict.support == lowest
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
