@@ -24,6 +24,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from itertools import count
@@ -106,12 +107,13 @@ def run_tests(
         finally:
             os._exit(code)
     end = time.monotonic() + limit_s
-    while (status := os.waitpid(pid, os.WNOHANG)) == (0, 0):
+    while (status := os.waitpid(pid, os.WNOHANG)) == (0, 0) and time.monotonic() < end:
         time.sleep(0.05)
-        if time.monotonic() > end:
-            os.killpg(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            return FAILED, f"none ended within {limit_s} s", ""
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)  # also what the tests have started and left
+    if status == (0, 0):
+        os.waitpid(pid, 0)
+        return FAILED, f"none ended within {limit_s} s", ""
     code = os.waitstatus_to_exitcode(status[1])
     if code < 0:
         return FAILED, f"none lived: signal {-code}", ""
