@@ -170,8 +170,8 @@ def test_a_failed_load_says_why():
 
 
 def test_a_new_chat_is_empty():
-    state = fold([*make_fake.chat(), ChatCleared()])
-    assert (state.messages, state.context, state.last_round) == ([], 0, None)
+    state = fold([*make_fake.chat(), TURN, STARTED, DRAFT, ChatCleared()])
+    assert (state.messages, state.context, state.last_round, state.draft) == ([], 0, None, None)
 
 
 def test_the_context_is_what_the_messages_in_view_take():
