@@ -73,7 +73,7 @@ class Forwards:
         else:
             self.drop()
             if len(self.cache.states):  # only recurrent states need the parents on the host
-                self.cache.states.expect_rows([tree.lists()[1]])
+                self.cache.states.expect_rows([tree.parent_list()])
             states = self._whole(tree)
         self.staged = (tree, states)
         return states

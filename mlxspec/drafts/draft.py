@@ -129,7 +129,7 @@ class Draft:
         drawn from the rows of q on its path. A guess stays a guess.
         """
         drawn = self._drawn_parents
-        parents: Sequence[int] = self.tree.lists()[1] if drawn is None else drawn
+        parents: Sequence[int] = self.tree.parent_list() if drawn is None else drawn
         path = [0]
         for node, parent in enumerate(parents):
             if parent == path[-1] and node > parent:

@@ -90,7 +90,12 @@ class DraftTree:
 
     def lists(self) -> tuple[list[int], list[int]]:
         """Return the tokens and the parents on the host; waits for them if they are lazy."""
-        return values(self.tokens), values(self.parents)
+        return values(self.tokens), self.parent_list()
+
+    def parent_list(self) -> list[int]:
+        """Return the parents on the host, without a wait for tokens that are drafted meanwhile."""
+        parents: list[int] = values(self.parents)
+        return parents
 
     @property
     def n_nodes(self) -> int:

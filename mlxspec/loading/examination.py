@@ -114,7 +114,7 @@ class _Exam:
         """Return whether trees after two texts in one forward have the logits of each alone."""
         decoders = [self._decoder() for _ in range(2)]
         trees = [self._draft(order, _TREE) for order in (range(_NODES), _depth_first(_TREE))]
-        shapes = [tree.lists()[1] for tree in trees]
+        shapes = [tree.parent_list() for tree in trees]
         try:
             cache = BatchCache(decoders[0].cache, len(decoders))
             for sequence, decoder in enumerate(decoders):
