@@ -114,7 +114,8 @@ class StepOptions:
         own, bits, group = engine.target.cache.quantization, self.kv_bits, self.kv_group_size
         if bits is None:
             return own
-        refuse(f"kv_bits={bits}", bits not in KV_BITS, f"it is {KV_BITS_IN_WORDS} here")
+        why = f"keys and values can be kept in {KV_BITS_IN_WORDS} bits"
+        refuse(f"kv_bits={bits}", bits not in KV_BITS, why)
         start = self.quantized_kv_start
         if start != 0 and num_tokens <= start and own is None:
             return None  # as in mlx-lm, whose rows are quantised only from this length on

@@ -59,9 +59,18 @@ def test_the_group_divides_the_head(head_dim, group_size):
     assert Quantization.for_head_dim(8, head_dim) == Quantization(8, group_size)
 
 
-def test_refuses_a_head_that_no_group_divides():
-    with pytest.raises(UnsupportedOperationError, match="divisible by 32; this model has 80"):
-        Quantization.for_head_dim(8, 80)
+@pytest.mark.parametrize(
+    ("bits", "head_dim", "error", "message"),
+    [
+        (8, 80, UnsupportedOperationError, "divisible by 32; this model has 80"),
+        *((bits, 64, ValueError, "4 or 8 bits") for bits in (0, 2, 3, 16)),
+    ],
+)
+def test_refuses_a_head_that_no_group_divides_and_other_numbers_of_bits(
+    bits, head_dim, error, message
+):
+    with pytest.raises(error, match=message):
+        Quantization.for_head_dim(bits, head_dim)
 
 
 @pairwise(head_dim=[32, 64, 96, 128, 256], bits=[4, 8], dtype=[mx.float32, mx.float16, mx.bfloat16])
