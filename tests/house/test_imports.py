@@ -22,7 +22,7 @@ FLOORS = {
         {"errors", "params"},
         {"trace", "device"},
         {"text", "kv"},
-        {"drafts", "models", "grammar"},
+        {"drafts", "models", "grammar", "tokenizer"},
         {"verify", "decoder", "adapted"},
         {"budget"},
         {"loading"},
