@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
-from difflib import get_close_matches
 from typing import NamedTuple, NoReturn
 
 from mlxspec import __version__
@@ -25,6 +24,8 @@ class Parser(argparse.ArgumentParser):
     ) -> tuple[argparse.Namespace, list[str]]:
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
+            from difflib import get_close_matches  # imported here: only this error needs it
+
             word = unknown[0].partition("=")[0]
             near = get_close_matches(word, self._option_string_actions, n=1)
             meant = "".join(f": did you mean {one}?" for one in near)
