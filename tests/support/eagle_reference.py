@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from tests.support.reference import _attention, _mlp, _Part, weights_of
+from tests.support.reference import Part, attention, mlp, weights_of
 
 
-class Own(_Part):
+class Own(Part):
     """The weights of a drafter, of which some may be missing."""
 
     def __contains__(self, name):
@@ -45,11 +45,11 @@ def target_states(model, weights, tokens, ring):
     x = weights["model.embed_tokens.weight"][list(tokens)]
     for index in range(config.num_hidden_layers):
         entering.append(x)
-        part = _Part(weights, f"model.layers.{index}.", config.rms_norm_eps)
+        part = Part(weights, f"model.layers.{index}.", config.rms_norm_eps)
         seen = visible(len(tokens), ring)
-        x = x + _attention(part, config, part.norm("input_layernorm", x), seen)
-        x = x + _mlp(part, part.norm("post_attention_layernorm", x))
-    return [*entering, x], _Part(weights, "model.", config.rms_norm_eps).norm("norm", x)
+        x = x + attention(part, config, part.norm("input_layernorm", x), seen)
+        x = x + mlp(part, part.norm("post_attention_layernorm", x))
+    return [*entering, x], Part(weights, "model.", config.rms_norm_eps).norm("norm", x)
 
 
 class ReferenceDrafter:
@@ -130,8 +130,8 @@ class ReferenceDrafter:
 
     def _layer(self, name, x, attended):
         part, config = self.own.below(name), SimpleNamespace(**self.settings)
-        x = x + _attention(part, config, attended, visible(len(x), self.ring))
-        return x + _mlp(part, part.norm("post_attention_layernorm", x))
+        x = x + attention(part, config, attended, visible(len(x), self.ring))
+        return x + mlp(part, part.norm("post_attention_layernorm", x))
 
     def _head(self, row):
         if "lm_head" in self.own:

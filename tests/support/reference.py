@@ -77,17 +77,17 @@ def reference_logits(model, tokens, visible=None, weights=None) -> np.ndarray:
         visible = np.tril(np.ones((length, length), bool))
     x = weights["model.embed_tokens.weight"][np.asarray(tokens)]
     for layer, window in enumerate(config.layer_windows):
-        part = _Part(weights, f"model.layers.{layer}.", config.rms_norm_eps)
+        part = Part(weights, f"model.layers.{layer}.", config.rms_norm_eps)
         age = np.arange(length)[:, None] - np.arange(length)[None, :]
         seen = visible & (age < (window or length))
-        x = x + _attention(part, config, part.norm("input_layernorm", x), seen)
-        x = x + _mlp(part, part.norm("post_attention_layernorm", x))
-    x = _Part(weights, "model.", config.rms_norm_eps).norm("norm", x)
+        x = x + attention(part, config, part.norm("input_layernorm", x), seen)
+        x = x + mlp(part, part.norm("post_attention_layernorm", x))
+    x = Part(weights, "model.", config.rms_norm_eps).norm("norm", x)
     head = "model.embed_tokens" if config.tie_word_embeddings else "lm_head"
     return x @ weights[f"{head}.weight"].T
 
 
-class _Part:
+class Part:
     """The weights below one prefix."""
 
     def __init__(self, weights, prefix, eps):
@@ -102,7 +102,7 @@ class _Part:
         return x / root * self.weights[f"{self.prefix}{name}.weight"]
 
 
-def _attention(part, config, x, seen):
+def attention(part, config, x, seen):
     size = config.head_dim
     queries, keys, values = (part.linear(f"self_attn.{name}_proj", x) for name in "qkv")
     group = config.num_attention_heads // config.num_key_value_heads
@@ -127,6 +127,6 @@ def _rotate(config, x):
     return np.concatenate([turned.real, turned.imag], axis=1)
 
 
-def _mlp(part, x):
+def mlp(part, x):
     gate = part.linear("mlp.gate_proj", x)
     return part.linear("mlp.down_proj", gate / (1 + np.exp(-gate)) * part.linear("mlp.up_proj", x))

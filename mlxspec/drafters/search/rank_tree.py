@@ -61,8 +61,8 @@ def _possible_paths(num_heads: int, width: int, budget: int) -> _Paths:
     """Return the paths that can be among the `budget` most probable, for any probabilities.
 
     A path that is no longer than another one, and has no larger rank, is at least as probable. A
-    path is left out if more than `budget` paths, itself included, are that. The others are in
-    lexical order: each after its prefixes and after all paths that are at least as probable.
+    path is left out if more than `budget` paths, itself included, are at least as probable. The
+    others are in lexical order: each after its prefixes and after all those paths.
     """
 
     def below(path: tuple[int, ...], alike: int, better: int) -> Iterator[tuple[int, ...]]:
