@@ -12,7 +12,6 @@ from typing import ClassVar
 import mlx.core as mx
 
 from mlxspec.errors import UnsupportedOperationError
-from mlxspec.params import KV_BITS, KV_BITS_IN_WORDS
 
 GROUP_SIZES = (64, 32)
 
@@ -40,8 +39,8 @@ class Quantization:
     @staticmethod
     def for_head_dim(bits: int, head_dim: int) -> "Quantization":
         """Return the packing for rows of `head_dim` values."""
-        if bits not in KV_BITS:
-            raise ValueError(f"keys and values can be kept in {KV_BITS_IN_WORDS} bits, not {bits}")
+        if bits not in (4, 8):
+            raise ValueError(f"keys and values can be kept in 4 or 8 bits, not {bits}")
         for group_size in GROUP_SIZES:
             if head_dim % group_size == 0:
                 return Quantization(bits, group_size)
