@@ -2,7 +2,12 @@
 
 import pytest
 
-from mlxspec.bench.batch import (
+from mlxspec.budget import CostCurve
+from mlxspec.drafting.engines import make_drafter_context
+from mlxspec.loading import load_model
+from mlxspec.params import GenerationParams, Options
+from mlxspec.trace.difference import Difference
+from tests.campaigns.batching import (
     Speed,
     as_text,
     main,
@@ -11,11 +16,6 @@ from mlxspec.bench.batch import (
     mlx_lm_arm,
     own_prompts,
 )
-from mlxspec.budget import CostCurve
-from mlxspec.drafting.engines import make_drafter_context
-from mlxspec.loading import load_model
-from mlxspec.params import GenerationParams, Options
-from mlxspec.trace.difference import Difference
 from tests.support.model_folders import save_folder, tiny_config
 
 PARAMS = GenerationParams(max_tokens=6)

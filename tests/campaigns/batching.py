@@ -1,6 +1,6 @@
 """Tokens per second of many replies: one by one and in batches, ours and mlx-lm's.
 
-    python -m mlxspec.bench.batch --sequences 1,4,16 --max-tokens 64
+    python -m tests.campaigns.batching --sequences 1,4,16 --max-tokens 64
 
 All arms reply greedily to the same prompts over the same weights, in rotating order. The time runs
 from the first prompt to the last token, prefill included, so a batch gains nothing if a reply
@@ -158,7 +158,7 @@ def as_text(speeds: Sequence[Speed]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, and print a table."""
-    parser = argparse.ArgumentParser(prog="python -m mlxspec.bench.batch", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.batching", description=__doc__)
     parser.add_argument("--model")
     parser.add_argument("--sequences", default=SEQUENCES, help=f"in a batch ({SEQUENCES})")
     parser.add_argument("--max-tokens", type=int, default=64, help="of a reply (64)")
