@@ -1,1 +1,1 @@
-"""Measures the cost of the app while a reply streams in: `python -m mlxspec_app.bench`."""
+"""Measures the time to the first frame: `python -m mlxspec_app.bench.startup`."""

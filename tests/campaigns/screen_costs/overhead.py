@@ -1,4 +1,6 @@
-"""What the app costs the engine: `python -m mlxspec_app.bench.overhead [arguments of mlxspec]`.
+"""Measures what the app costs the engine: by hand.
+
+    python -m tests.campaigns.screen_costs.overhead [arguments of mlxspec]
 
 Three arms answer the same prompts in rotating order: `mlxspec generate`, the app in the calm view,
 and the app in the X-ray, each in a new process with new user data. Tokens/s are those of the trace,
@@ -82,7 +84,7 @@ ARMS: dict[str, Callable[[str, Sequence[str], Path], float]] = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print first output and tokens/s of each arm by prompt, and the ratios to `generate`."""
-    parser = argparse.ArgumentParser(prog="python -m mlxspec_app.bench.overhead")
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.screen_costs.overhead")
     parser.add_argument("--prompts", type=int, default=len(PROMPTS), metavar="COUNT")
     own, given = parser.parse_known_args(arguments)
     given = ["--temp", "0", "--max-tokens", "96", *given]

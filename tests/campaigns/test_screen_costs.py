@@ -1,6 +1,6 @@
 """The bench runs the real app in a process of its own, and reports what it measured."""
 
-from mlxspec_app.bench.__main__ import Case, measure, summary
+from tests.campaigns.screen_costs.__main__ import Case, measure, summary
 
 
 def test_an_update_of_the_app_on_its_own_terminal_has_a_cost():

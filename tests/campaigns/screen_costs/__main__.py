@@ -1,4 +1,6 @@
-"""`python -m mlxspec_app.bench`: the CPU time of an update of the screen, over a whole reply.
+"""Measures the CPU time of an update of the screen, over a whole reply: by hand.
+
+    python -m tests.campaigns.screen_costs
 
 An update is the work of a frame: apply some rounds, append their tokens, lay out, repaint. Each
 measurement runs in a process and on a terminal of its own. The last line is one JSON document. The
@@ -21,10 +23,10 @@ from typing import Any
 
 from mlxspec.trace.events import GenerationStarted, TurnStarted
 from mlxspec_app.app import MlxspecApp
-from mlxspec_app.bench.load import TOKENS_PER_ROUND, FedSession, conversation, rounds_of
 from mlxspec_app.bench.startup import Terminal
 from mlxspec_app.run import collect_rarely
 from mlxspec_app.screens.chat.screen import ChatScreen
+from tests.campaigns.screen_costs.load import TOKENS_PER_ROUND, FedSession, conversation, rounds_of
 
 FLATTEST = 1.3
 UPDATES_PER_PANELS = 6  # as often as the chat renews them at 30 frames a second
@@ -102,7 +104,7 @@ def measure(case: Case) -> list[float]:
     """Run a case in its own process; return the milliseconds of each update."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "figures.json"
-        command = ["mlxspec_app.bench", json.dumps(asdict(case)), str(path)]
+        command = ["tests.campaigns.screen_costs", json.dumps(asdict(case)), str(path)]
         code = Terminal(command, {"TEXTUAL_FPS": _FASTEST_FPS}).end(_TIMEOUT_S)
         if not path.exists():
             raise RuntimeError(f"the measurement of {case} ended with exit code {code}")
