@@ -12,5 +12,3 @@ and on probabilities of the drafter, never on a sample that is not verified yet.
 
 from mlxspec.budget.budget import Budget, FixedBudget, MeasuredBudget, best_count
 from mlxspec.budget.curve import CostBook, CostCurve
-
-__all__ = ["Budget", "CostBook", "CostCurve", "FixedBudget", "MeasuredBudget", "best_count"]

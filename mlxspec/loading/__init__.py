@@ -8,20 +8,3 @@ from mlxspec.loading.heads.load import load_head
 from mlxspec.loading.load import LoadedModel, adapted, load_model, wrapped_tokenizer
 from mlxspec.loading.room import Room
 from mlxspec.text.tokenizer import Tokenizer
-
-__all__ = [
-    "UNCHANGED",
-    "Changes",
-    "HeadCheckpoint",
-    "LoadedModel",
-    "LocalModel",
-    "Room",
-    "Sharing",
-    "Tokenizer",
-    "adapted",
-    "fetch_default_model",
-    "list_local_models",
-    "load_head",
-    "load_model",
-    "wrapped_tokenizer",
-]

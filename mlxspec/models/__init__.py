@@ -12,18 +12,4 @@ from mlxspec.models.target_model import (
     drafts_in_words,
 )
 
-__all__ = [
-    "CacheKind",
-    "DraftSupport",
-    "Model",
-    "ModelConfig",
-    "StagingCache",
-    "TargetConfig",
-    "TargetModel",
-    "build_model",
-    "check_cache",
-    "drafts_in_words",
-]
-
-
 build_model = Model  # the public name of what it does

@@ -24,28 +24,3 @@ from mlxspec.params.load import (
     check_threshold,
 )
 from mlxspec.params.sampling import GREEDY, FilterOrder, SamplingParams
-
-__all__ = [
-    "DEFAULT_KEEP",
-    "DEFAULT_LOOKAHEAD",
-    "DEFAULT_MODEL",
-    "DEFAULT_NUM_DRAFT_TOKENS",
-    "DTYPES",
-    "FREE",
-    "GREEDY",
-    "KV_BITS",
-    "KV_BITS_IN_WORDS",
-    "ChainRule",
-    "DraftLimits",
-    "FilterOrder",
-    "GenerationParams",
-    "Grammar",
-    "LogitsProcessor",
-    "Options",
-    "OptionsDict",
-    "Rule",
-    "Sampler",
-    "SamplingParams",
-    "check_params",
-    "check_threshold",
-]
