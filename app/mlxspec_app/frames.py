@@ -99,7 +99,6 @@ class FramePacer:
         self._are_panels_due = False
 
     def draw_at(self, rate: int) -> None:
-        """Draw `rate` frames a second from now on."""
         if self._frames is not None:
             self._frames.stop()
         self._frames = self._screen.set_interval(1 / rate, self._frame_time)

@@ -68,7 +68,6 @@ class UserData:
         self.store.start()
 
     def record(self, event: AnyEvent) -> None:
-        """Store an event, and log it if it is an error."""
         self.log.record(event)
         if self.store is not None:
             self.store.record(event)

@@ -66,7 +66,6 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _error_text(error: Exception) -> str:
-    """Return the message of an error; for a full disk, with advice."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         name = error.filename or "the output"
         return f"{name} cannot be written: {error.strerror}; make room, or write elsewhere"

@@ -113,7 +113,6 @@ def _file_rows() -> Iterator[tuple[str, ...]]:
 
 
 def _programs(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Yield the commands below a program, each with its arguments."""
     for command in commands_of(parser):
         yield f"### {command.name}\n\n{command.description}"
         rows = [

@@ -59,7 +59,6 @@ class Ticket:
         self.deliver(event, logprobs)
 
     def note(self, tokens: Sequence[int], logits: Any) -> None:
-        """Record the logprobs of tokens, as `on_logits`."""
         logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
         own = mx.take_along_axis(logprobs, mx.array(list(tokens))[:, None], axis=-1)[:, 0]
         best = mx.argsort(-logprobs, axis=-1)[:, : self.num_logprobs]

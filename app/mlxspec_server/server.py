@@ -55,7 +55,6 @@ class Server:
     """The server of one process."""
 
     def __init__(self, shelf: Shelf, settings: ServerSettings) -> None:
-        """Prepare to serve some models; the engine thread starts with the app."""
         self.settings, self.feed = settings, Feed()
         self.thread = EngineThread(shelf, self.feed.publish)
         self.answers = Answers(settings, self.thread, self.feed)

@@ -78,7 +78,6 @@ class Current(threading.local):
 
     @contextmanager
     def run(self, forward: Forward) -> Iterator[None]:
-        """Set the state for one forward, and clear it afterwards."""
         vars(self).update(vars(forward), is_running=True, entering={}, angles={})
         if isinstance(forward.positions, int):
             self.offset, self.positions = forward.positions, None

@@ -165,7 +165,6 @@ class StateLeaf(ArraysCache):
 
     @property
     def offset(self) -> int:
-        """Position of the first row of the forward."""
         return self._current.offset
 
     def make_mask(self, N: int, **_: Any) -> None:

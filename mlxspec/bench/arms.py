@@ -109,7 +109,6 @@ def _found(name: str, context: DrafterContext) -> str:
 
 
 def _drafter_of(name: str) -> str:
-    """Return the word of `--drafter` for an arm."""
     if name == PLAIN:
         return "none"
     return name if Path(expanduser(name)).exists() else name.replace("+", ",")

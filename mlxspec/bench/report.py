@@ -145,7 +145,6 @@ class BenchResult:
         return any(difference and not difference.is_near_tie for difference in found)
 
     def figures(self) -> dict[float, list[ArmFigures]]:
-        """Return the figures of all arms with a row, by temperature."""
         found: dict[float, list[ArmFigures]] = {}
         for temp in dict.fromkeys(row.case.temp for row in self.rows):
             rows = [row for row in self.rows if row.case.temp == temp]

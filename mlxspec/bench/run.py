@@ -76,7 +76,6 @@ class Runner:
         self.engine, self.arms, self.baseline = engine, list(arms), baseline
 
     def warm_up(self, params: GenerationParams, tell: Callable[[str], None]) -> None:
-        """Let every arm write a few tokens that do not count."""
         prompt = prompt_tokens(self.engine, _WARM_UP)
         for arm in self.arms:
             tell(arm.name)

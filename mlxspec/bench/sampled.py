@@ -52,7 +52,6 @@ class JointDistribution:
 
     @cached_property
     def length(self) -> int:
-        """Number of tokens of the longest cell."""
         return max(map(len, self.probs))
 
     @cached_property
@@ -112,7 +111,6 @@ def joint_distribution(
 
 
 def _with_forced(constraint: Constraint | None, begun: Tokens) -> Tokens:
-    """Return a prefix with the forced tokens that follow it."""
     while constraint is not None and len(begun) < MOST_FORCED:
         after = constraint.allowed(begun)
         if after is None or after.forced is None:

@@ -111,7 +111,6 @@ def _estimate(passed: float, checker: "Checker", num_caches: int, num_cases: int
 
 
 def _said(found: CacheCheck, say: Say) -> CacheCheck:
-    """Report the verdict on one cache, and return the results."""
     total = sum(each.num_replies for each in found.agreements)
     same = sum(each.num_same for each in found.agreements)
     wrong = sum(len(each.mistakes) for each in found.agreements)
@@ -181,7 +180,6 @@ class Checker:
         return cases
 
     def check_replies(self) -> CacheCheck:
-        """Compare the greedy replies of all drafters with plain ones."""
         engine, cases = self.context.engine, self.greedy_cases
         texts = [
             Text.of(case.prompt, case.plain, engine.context_length) for case in cases[:_NUM_TEXTS]

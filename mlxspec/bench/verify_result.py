@@ -107,7 +107,6 @@ class CheckResult:
 
     @property
     def verdict_text(self) -> str:
-        """The verdict in one sentence."""
         if self._reasons:
             return f"not lossless: {'; '.join(self._reasons)}"
         total = sum(found.num_replies for _, found in self._agreements)
@@ -156,7 +155,6 @@ class CheckResult:
 
     @cached_property
     def _reasons(self) -> list[str]:
-        """What shows that speculation is not lossless."""
         reasons = []
         for cache, found in self._agreements:
             gaps = [each.gap for each in found.mistakes if each.gap is not None]

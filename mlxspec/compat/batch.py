@@ -153,7 +153,6 @@ def _before(cache: Sequence[PromptCache] | None, max_kv_size: int | None) -> lis
 
 
 def _each(name: str, values: Any, prompts: Sequence[Any]) -> list[Any]:
-    """Return one value per prompt: the given ones, or the same value for all."""
     if values is None or type(values) is int:
         return [values] * len(prompts)
     if len(values) != len(prompts):

@@ -167,7 +167,6 @@ def _behind(num_cached: int, processors: Sequence[LogitsProcessor]) -> tuple[Log
 
 
 def _check_functions(sampler: Any, processors: Any) -> None:
-    """Raise TypeError unless a call can use the sampler and the logits processors."""
     if not (sampler is None or isinstance(sampler, SamplingParams) or callable(sampler)):
         raise TypeError(
             f"the sampler is a {type(sampler).__name__}; give SamplingParams, what make_sampler "

@@ -44,35 +44,28 @@ class Follower:
         gathered(facts_of(self._asked[0]), self._group)
 
     def load(self) -> None:
-        """Load the part of this rank."""
         source, options = self._asked
         loaded, _ = load_shared(source, options, self._group)
         self.make_decoder = partial(_decoder, loaded, options)
 
     def free(self) -> None:
-        """Free the model and all decoders."""
         self.decoders.clear()
         del self.make_decoder
         memory.give_back_memory()
 
     def open(self, number: int) -> None:
-        """Make a decoder."""
         self.decoders[number] = self.make_decoder()
 
     def close(self, number: int) -> None:
-        """Free a decoder."""
         self.decoders.pop(number, None)  # freed already with its model
 
     def call(self, number: int, method: str, *numbers: Any) -> None:
-        """Call a method of a decoder."""
         call(self.decoders[number], method, *numbers)
 
     def time_sums(self, numbers: int) -> None:
-        """Take part in sums that rank 0 times."""
         seconds_of_a_sum(numbers, self._group)
 
     def end(self) -> None:
-        """End this process, as rank 0 does."""
         sys.exit()
 
 

@@ -105,6 +105,5 @@ class HeadNetwork(nn.Module):
 
     @property
     def tensors(self) -> dict[str, mx.array]:
-        """The tensors of a checkpoint, by name."""
         ids = {} if self._target_ids is None else {self.ids_name: self._target_ids}
         return dict(tree_flatten(self.parameters())) | ids

@@ -85,7 +85,6 @@ class PoolDrafter(Drafter):
         return self._cursor
 
     def update(self, round: Round) -> None:
-        """Update the mixing weights along the emitted path, then every drafter."""
         cursor, self._cursor = self._cursor, None
         for token in (*round.accepted, round.bonus_token):
             if cursor is not None:

@@ -142,7 +142,6 @@ def _apart(context: DrafterContext) -> DrafterContext:
 
 
 def _build_all(names: Sequence[str], context: DrafterContext) -> dict[str, Drafter]:
-    """Return the drafters that can be built, by name; report the others with a warning."""
     built = {}
     for name in names:
         try:

@@ -56,7 +56,6 @@ class DrafterVerdict:
 
     @property
     def words(self) -> str:
-        """A description of the evidence."""
         ranked = sorted(self.ratios, key=self.ratios.__getitem__, reverse=True)
         figures = ", ".join(f"{name} {self.ratios[name]:.2f}" for name in ranked)
         kind = "sampled" if self.is_sampled else "greedy"

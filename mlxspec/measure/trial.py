@@ -79,7 +79,6 @@ class Watch:
         return self._first is not None
 
     def saw(self, num_tokens: int) -> None:
-        """Record that some tokens arrived together."""
         self._last = self._clock()
         if self._first is None:
             self._first, self._first_tokens = self._last, num_tokens

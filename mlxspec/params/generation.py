@@ -203,7 +203,6 @@ class GenerationParams:
 
     @property
     def rule(self) -> Rule:
-        """The rule for sampled drafts."""
         return "match" if self.exact_seed else self.chain_rule or "block"
 
 

@@ -213,7 +213,6 @@ class Options:
 
     @property
     def limits(self) -> DraftLimits:
-        """The largest branching and depth of drafts."""
         return DraftLimits(self.branching, self.depth)
 
     @property

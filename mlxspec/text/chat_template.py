@@ -133,7 +133,6 @@ def _check(tools: object, args: Mapping[str, Any]) -> None:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Yield the strings in a JSON value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

@@ -149,7 +149,6 @@ class Tokenizer:
 
     @cached_property
     def _starts(self) -> list[int]:
-        """The tokens that the tokenizer adds before a text."""
         bare, whole = (self.wrapped.encode("a", add_special_tokens=adds) for adds in (False, True))
         return list(whole[: whole.index(bare[0])]) if bare else []
 

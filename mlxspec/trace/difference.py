@@ -62,7 +62,6 @@ class Difference:
         return f"{name}, as rounding explains up to {self.near_tie:.2g} here"
 
     def describe(self) -> str:
-        """Return the difference in one line."""
         if self.gap is None:
             return f"parts after {self.index} tokens, where one of the two ends"
         return f"parts after {self.index} tokens, top-2 gap {self.gap:.2g}: {self.verdict}"

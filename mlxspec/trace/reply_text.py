@@ -21,17 +21,14 @@ class ReplyText:
 
     @property
     def text(self) -> str:
-        """The whole text, marks included."""
         return "".join(text for _, text in self.pieces)
 
     @property
     def reasoning(self) -> str:
-        """The text between the marks of reasoning."""
         return self._of("reasoning")
 
     @property
     def answer(self) -> str:
-        """The text outside these marks."""
         return self._of("answer")
 
     @property

@@ -172,7 +172,6 @@ class _Run:
         write_safetensors(self.folder / "checkpoint.safetensors", arrays, metadata)
 
     def resume(self) -> None:
-        """Restore the checkpoint of the folder, if there is one."""
         path = self.folder / "checkpoint.safetensors"
         if not path.exists():
             return

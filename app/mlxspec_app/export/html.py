@@ -74,7 +74,6 @@ def _choice(group: str, name: str) -> str:
 
 
 def _ink_rules(ink: Ink) -> Iterator[str]:
-    """Yield the rules that apply while an ink is chosen."""
     chosen = f"[data-ink={ink.name}]"  # `:has` would match every token again at every step
     yield f"{chosen} .legend.{ink.name}{{display:block}}"
     if not ink.bands:

@@ -28,7 +28,6 @@ class Recording:
 
     @classmethod
     def of(cls, title: str, events: Iterable[Event]) -> "Recording":
-        """Fold events to a recording."""
         recorded = tuple(events)
         messages = tuple(fold(recorded).messages)
         if not any(isinstance(message, Reply) for message in messages):

@@ -68,7 +68,6 @@ class Track:
 
     @property
     def tokens(self) -> int:
-        """The emitted tokens so far, of `total`."""
         return self.stats.generated_tokens
 
     @property
@@ -103,7 +102,6 @@ class Race:
         return self.playhead.now >= self.duration
 
     def tick(self) -> None:
-        """Move both runs to the present time of the playhead."""
         now = self.playhead.tick(running=not self.is_over)
         for track in self.tracks:
             track.show(now)

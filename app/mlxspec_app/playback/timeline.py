@@ -105,11 +105,9 @@ class Timeline:
         return self._times[-1] if self._times else 0.0
 
     def time_of(self, position: int) -> float:
-        """Return the time of a position in seconds."""
         return self._times[position - 1] if position else 0.0
 
     def reached_at(self, seconds: float) -> int:
-        """Return the position at a time in seconds."""
         return bisect_right(self._times, seconds)
 
     def events(self, start: int, end: int) -> list[Event]:
@@ -268,7 +266,6 @@ class Playhead:
         self.now = seconds
 
     def change_speed(self, direction: Literal["faster", "slower"]) -> None:
-        """Change to the next or the previous one of `SPEEDS`."""
         if direction == "faster":
             self.speed = min((s for s in SPEEDS if s > self.speed), default=self.speed)
         else:

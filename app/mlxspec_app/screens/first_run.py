@@ -118,7 +118,6 @@ class RecordedRace(Vertical):
         self._show(race)
 
     def tick(self) -> None:
-        """Show the text up to the present time."""
         race = self._race
         if race is not None and not race.is_over:
             race.tick()
@@ -180,7 +179,6 @@ class FirstRunScreen(SteadyModal[None]):
         self.tick()
 
     def tick(self) -> None:
-        """Show the progress of loading."""
         self.query_one("#loading", Static).update(_progress(self._state))
 
     def action_turn(self, step: int) -> None:

@@ -32,7 +32,6 @@ class Row(NamedTuple):
     indent: int = 0
 
     def wrapped(self, width: int) -> list[Content]:
-        """Return the lines of the row, wrapped to `width` cells."""
         first = self.content.wrap(width)[0]
         rest = self.content[len(first.plain.rstrip()) :]
         rest = rest[len(rest.plain) - len(rest.plain.lstrip()) :]

@@ -138,7 +138,6 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
-        """Show an error of the store that occurs in the block."""
         try:
             yield
         except StoreError as error:

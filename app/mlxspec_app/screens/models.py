@@ -40,7 +40,6 @@ class ChoiceList(OptionList):
         self.border_title = title
 
     def show(self, rows: Sequence[Content], highlighted: int | None) -> None:
-        """Replace the rows, and highlight one of them."""
         self.clear_options()
         self.add_options(rows)
         self.highlighted = highlighted

@@ -84,7 +84,6 @@ class RaceLane(Vertical):
         yield Transcript()
 
     def show_text(self) -> None:
-        """Show the text of the run so far."""
         self.query_one(Transcript).sync(self._track.state.messages)
 
     def show_figures(self) -> None:
@@ -155,14 +154,12 @@ class RaceScreen(SteadyScreen[None]):
         self.call_after_refresh(self.update_panels)
 
     def tick(self) -> None:
-        """Advance the clock and show the text up to it."""
         if self.race.is_over:
             return
         self.race.tick()
         self._show_text()
 
     def update_panels(self) -> None:
-        """Redraw the figures."""
         if not self.is_current:
             return
         for lane in self.query(RaceLane):

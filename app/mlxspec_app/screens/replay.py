@@ -46,7 +46,6 @@ class Transport(Vertical):
         yield Static(id="position")
 
     def show(self, note: str = "") -> None:
-        """Show the position of the session, and a note."""
         self.query_one(Scrubber).show(self._session.position)
         row = position_row(self._session, max(1, self.size.width - 2), note)
         self.query_one("#position", Static).update(row)

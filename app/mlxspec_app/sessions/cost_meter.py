@@ -56,7 +56,6 @@ class CostMeter:
 
     @property
     def is_sampled(self) -> bool:
-        """Whether the last reply was sampled."""
         started = self._state.reply.started if self._state.reply else None
         return started is not None and started.lossless != GREEDY
 

@@ -47,7 +47,6 @@ class Recorder:
     """Writes the chat on the screen, and finds it and others again; for the store's thread."""
 
     def __init__(self, writer: Writer, traces: ReplyTraces) -> None:
-        """Start with a new chat."""
         self.writer = writer
         self.chat: int | None = None  # before its first message
         self.leaf: int | None = None  # the message that the next one follows
@@ -92,7 +91,6 @@ class Recorder:
         self._point_to(None, None)
 
     def path(self) -> list[StoredMessage]:
-        """Return the stored messages of the conversation on the screen."""
         return [] if self.leaf is None else self.writer.path_to(self.leaf)
 
     # The screen names a message by its index among those of the user and the model, from 0.

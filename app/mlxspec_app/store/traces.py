@@ -67,7 +67,6 @@ class ReplyTraces:
                 file.close()
 
     def remove(self, names: Iterable[str]) -> None:
-        """Delete the traces with these file names."""
         for name in names:
             with suppress(OSError):  # a file that is gone already needs no removal
                 (self._folder / Path(name).name).unlink()

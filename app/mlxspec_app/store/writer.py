@@ -250,7 +250,6 @@ class Writer(Reader):
             return self._connection.execute(sql, values)
 
     def _add(self, sql: str, values: tuple[Any, ...]) -> int:
-        """Insert a row and return its number."""
         number = self._run(sql, values).lastrowid
         assert number is not None
         return number

@@ -24,7 +24,6 @@ class AppLog:
         self._path = folder / NAME
 
     def record(self, event: AnyEvent) -> None:
-        """Log an event if it is an error."""
         if isinstance(event, GenerationFailed | LoadFailed | SessionFailed):
             with suppress(OSError):  # a chat must not fail because of its log
                 self._write(f"{event.message}\n{event.traceback}".rstrip())

@@ -75,7 +75,6 @@ class ChatList(ScrollView, can_focus=True):
         self.refresh()
 
     def point_at(self, index: int) -> None:
-        """Move the cursor to an entry and scroll it into view."""
         self._pointed = max(0, min(index, len(self._entries) - 1))
         row = self._pointed * ROWS_PER_ENTRY
         self.scroll_to_region(Region(0, row, 1, ROWS_PER_ENTRY), animate=False)

@@ -164,7 +164,6 @@ def _contexts(
 
 
 def _print(args: Namespace, found: Mapping[str, Any], text: str) -> int:
-    """Print a measurement: one JSON document, or its setup and a table."""
     lines = [*setup_lines(found["setup"]), "", text]
     print(json.dumps(as_json(found)) if args.json else "\n".join(lines))
     return 0

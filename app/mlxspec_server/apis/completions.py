@@ -45,7 +45,6 @@ class OpenAICompletions(Api):
         return {"usage": usage, "timings": timings_of(stats[0], self.writing.loaded.drafter)}
 
     def logprob_row(self, found: TokenLogprob) -> dict[str, Any]:
-        """Return a token's logprobs in the format of OpenAI's chat API."""
         rows = [
             {"token": raw.decode("utf-8", "replace"), "logprob": _finite(logprob), "bytes": [*raw]}
             for token, logprob in ((found.token, found.logprob), *found.top)

@@ -52,7 +52,6 @@ class DrawingDrafter(Drafter):
         self._counts = TokenCounts.of(list(prompt), self._width) if has_penalties else None
 
     def update(self, round: Round) -> None:
-        """Count the emitted tokens for the penalties."""
         emitted = [*round.accepted, round.bonus_token]
         self._position += len(emitted)
         if self._counts:

@@ -85,7 +85,6 @@ class TableMemory:
                     rows.learn(shorten(context, order), best, their)
 
     def save_if_due(self) -> None:
-        """Save if the last save is more than five minutes ago."""
         if time.monotonic() - self._saved_at > _SECONDS_BETWEEN:
             self.save()
 

@@ -89,7 +89,6 @@ def _fetched_snapshot(repository: str, on_progress: Progress | None, revision: s
 
 
 def _bar_that_reports(on_progress: Progress) -> type[Any]:
-    """Return a class of progress bars that draw nothing and report bytes."""
     most = 0
 
     class Bar(tqdm):  # type: ignore[misc]

@@ -96,7 +96,6 @@ def _rotary(
 
 
 def _stated_scaling(fields: Fields) -> dict[str, Any] | None:
-    """Return the scaling in the metadata, or None if there is none."""
     kind = fields.get("rope.scaling.type") or "none"
     if kind == "none":
         return None

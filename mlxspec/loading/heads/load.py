@@ -118,7 +118,6 @@ def _foreign_head(place: Path, paths: list[Path], target: TargetConfig) -> HeadC
 
 
 def _weight_paths(folder: Path) -> list[Path]:
-    """Return the paths of all weight files of a folder."""
     for name in ("medusa_lm_head.safetensors", "medusa_lm_head.pt"):
         if (folder / name).is_file():
             return [folder / name]

@@ -127,8 +127,6 @@ _ALLOWED = {
 
 
 class _Steps(dict[int, Callable[[Any], None]]):
-    """The allowed instructions of a pickle by their code."""
-
     def __missing__(self, code: int) -> Callable[[Any], None]:
         raise ValueError(f"its pickle uses {_OPCODES.get(code, code)}, which tensors do not need")
 

@@ -83,8 +83,6 @@ def is_heldout(conversation: Conversation, share: float) -> bool:
 
 
 class _Maker:
-    """Makes the shards of one corpus, in order."""
-
     def __init__(
         self,
         loaded: LoadedModel,
@@ -104,7 +102,6 @@ class _Maker:
         self._prompts = [prompts[index] for index in order]
 
     def adopt(self, kept: list[Conversation]) -> None:
-        """Count the conversations of an earlier run."""
         for conversation in kept:
             self._add(conversation)
         self._on_progress(self.progress)

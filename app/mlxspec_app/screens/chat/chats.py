@@ -141,7 +141,6 @@ class Chats:
         self._screen.run_beside(rename)
 
     def fork(self) -> None:
-        """Continue in a copy of the chat that ends at the selected message."""
         index = self._selected_index
         self.open_found(lambda recorder: recorder.fork_at(index))
         self._screen.query_one(Prompt).focus()

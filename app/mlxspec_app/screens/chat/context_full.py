@@ -110,7 +110,6 @@ class ContextOverflow:
             self._screen.call_after_refresh(self._resolve)
 
     def ways(self) -> list[Way]:
-        """Return the ways that can get a reply to the refused turn."""
         ways: list[Way] = ["drop", "rotate", "new"]
         turns = turns_of(self._feed.state.messages)
         has_earlier = any(turn.reply is not None for turn in turns[:-1])

@@ -43,7 +43,6 @@ class Leaving:
             self._prompt.restore(take_text(self._unsent))
 
     def interrupt(self) -> None:
-        """Handle Ctrl+C."""
         may_quit, self._may_quit = self._may_quit, False
         prompt = self._screen.query_one(Prompt)
         if self._stop():
@@ -58,7 +57,6 @@ class Leaving:
             self._screen.notify("Ctrl+C again quits", timeout=QUIT_S)
 
     def follow_text(self) -> None:
-        """Save the changed text of the prompt."""
         self._may_quit = False
         if self._unsent is not None and not self._writes_soon:
             self._writes_soon = True

@@ -37,7 +37,6 @@ class Feed:
         self._listeners += listeners
 
     def send(self, order: Order) -> None:
-        """Give the session an order."""
         note_order(self.state, order)
         self.session.send(order)
         self._on_order(order)
@@ -48,7 +47,6 @@ class Feed:
         return messages.index(message) if message in messages else len(messages) - 1
 
     def update(self) -> Changes:
-        """Apply the events since the last call and return what they changed."""
         # read before the drain: a session that is idle now has queued all its events
         was_idle = not self.session.busy
         before, phase, was_empty = self.state, self.state.phase, self.state.is_empty

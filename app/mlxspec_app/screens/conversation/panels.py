@@ -77,14 +77,12 @@ class Panels:
             self._screen.query_one(Welcome).show(state)
 
     def show_unseen(self, unseen: int) -> None:
-        """Show the number of new tokens below the visible text."""
         pill = self._screen.query_one("#pill", Static)
         pill.set_class(unseen > 0, "-shown")
         if unseen:
             pill.update(f" ↓ {unseen} new tokens · {self._follow_keys} ")
 
     def fit(self) -> None:
-        """Show the panels that fit the size of the screen."""
         self._place_stats()
         has_few, self._has_few_rows = self._has_few_rows, self._screen.size.height < FEW_ROWS
         if self._has_few_rows and not has_few:

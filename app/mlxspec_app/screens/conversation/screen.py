@@ -57,7 +57,6 @@ class ConversationScreen(SteadyScreen[None]):
     transcript = getters.query_one(Transcript)
 
     def __init__(self, session: Session) -> None:
-        """Make a screen for a session that has not started."""
         super().__init__()
         self.feed = Feed(session, self.on_order)
         self.pacer = FramePacer(self, lambda: self.session.busy, self.tick, self.update_panels)
@@ -120,7 +119,6 @@ class ConversationScreen(SteadyScreen[None]):
             self.pacer.draw_at(frames_per_s(settings))
 
     def tick(self) -> None:
-        """Apply the events since the last frame and show them."""
         changes = self.feed.update()
         if changes.has_events:
             self.transcript.sync(self.state.messages)
@@ -142,14 +140,12 @@ class ConversationScreen(SteadyScreen[None]):
         self.show_now()
 
     def show_now(self) -> None:
-        """Show the effect of a key at once."""
         self.pacer.wake()
         self.tick()
         self.update_panels()
         self.refresh_bindings()
 
     def update_views(self) -> None:
-        """Show the state in all widgets at once."""
         self.panels.show_welcome(self.state)
         self.transcript.sync(self.state.messages)
         self.update_panels()
@@ -179,7 +175,6 @@ class ConversationScreen(SteadyScreen[None]):
         self.update_panels()
 
     def use_view(self, view: View, ink: Ink) -> None:
-        """Show the text in a view, and an X-ray in an ink."""
         self.view, self.ink = view, ink
         self.transcript.set_view(view, ink)
         self.panels.set_view(view, ink)

@@ -44,7 +44,6 @@ class OpenFence:
     state: State = ROOT
 
     def is_closed_by(self, text: str) -> bool:
-        """Return whether a line of the source ends the block."""
         marks = text.strip()
         return marks.startswith(self.marks) and set(marks) == {self.marks[0]}
 

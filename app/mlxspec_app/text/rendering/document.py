@@ -85,7 +85,6 @@ class Document:
         return self._update()
 
     def set_width(self, width: int) -> None:
-        """Wrap everything to another width."""
         self.width = width
         parts = [part.rows(width) for part in self._shown]
         self.rows = [row for part in parts for row in part]

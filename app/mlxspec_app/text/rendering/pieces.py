@@ -43,7 +43,6 @@ class Piece(NamedTuple):
     tone: Tone = Tone.PLAIN
 
     def part(self, first: int, last: int) -> "Piece":
-        """Return the characters from `first` to `last`."""
         start = self.start + first if self.line >= 0 else 0
         return self._replace(text=self.text[first:last], start=start)
 

@@ -107,7 +107,6 @@ class CommandHints(Static):
             self._take(completions(line, self.words, Path.cwd()))
 
     def offer(self, name: str, words: Sequence[str]) -> None:
-        """Complete the argument of a command with these words from now on."""
         self.words[name] = words
         if self._line.startswith(f"/{name} "):
             self._take(completions(self._line, self.words, Path.cwd()))

@@ -59,7 +59,6 @@ class Inspector(Widget):
 
     @property
     def chosen(self) -> Alternative | None:
-        """The marked alternative."""
         return self._choices[self._marked] if self._marked is not None else None
 
     @property
@@ -86,11 +85,9 @@ class Inspector(Widget):
         self.refresh()
 
     def ask(self) -> None:
-        """Show that the model is computing the alternatives."""
         self._put(None, is_asked=True)
 
     def show_alternatives(self, others: AlternativesFound) -> None:
-        """Show the alternatives to the token on the screen."""
         self._put(others)
 
     def _put(self, others: AlternativesFound | None, *, is_asked: bool = False) -> None:

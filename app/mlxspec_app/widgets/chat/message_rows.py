@@ -50,7 +50,6 @@ class ReplyFooter(Explained, Widget):
         self.refresh(layout=True)
 
     def update(self) -> None:
-        """Redraw if the contents have changed."""
         news = (self._parts(), self.reply.error, self.reply.proof)
         if news == self._shown:
             return

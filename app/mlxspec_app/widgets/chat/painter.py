@@ -40,7 +40,6 @@ class Painter:
     """
 
     def __init__(self, widget: Widget, view: View, *, is_user: bool) -> None:
-        """Paint with the component classes of a widget."""
         self.spans: list[Span] = []
         self.view = view
         self.ink = INKS[0]

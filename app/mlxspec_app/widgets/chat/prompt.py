@@ -41,7 +41,6 @@ class Prompt(TextArea):
         self._recalled = 0
 
     def on_key(self, event: events.Key) -> None:
-        """Handle the keys that differ from those of an editor."""
         self._show_menu()  # a key can arrive before the `Changed` message of the text
         if event.key == "enter":
             self._enter()
@@ -71,7 +70,6 @@ class Prompt(TextArea):
         event.prevent_default()
 
     def on_paste(self, event: events.Paste) -> None:
-        """Fold a long pasted text into one line that represents it."""
         folded = self._folds.fold(event.text)
         if "\n" in event.text and "\n" not in folded:
             event.stop()
@@ -79,7 +77,6 @@ class Prompt(TextArea):
             self.replace(folded, *self.selection)
 
     def remember(self, texts: Sequence[str]) -> None:
-        """Add the messages of earlier sessions to the history, oldest first."""
         self._sent[:0] = texts
 
     def get_line_filters(self) -> Sequence[LineFilter]:
@@ -87,7 +84,6 @@ class Prompt(TextArea):
         return without_ascii(filters) if self.text else filters  # the placeholder has our own signs
 
     def fill(self, text: str) -> None:
-        """Replace the text, and move the cursor to its end."""
         self.text = text
         self.move_cursor(self.document.end)
 

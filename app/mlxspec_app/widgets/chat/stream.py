@@ -64,12 +64,10 @@ class Stream(VerticalScroll, can_focus=False):
         return super().mount(*widgets, before=before, after=after)
 
     def follow(self) -> None:
-        """Scroll to the end and follow it."""
         self._held = None
         self._anchor_when_full(self.show_vertical_scrollbar)
 
     def turn(self, where: Literal["up", "down", "end"]) -> None:
-        """Scroll a page up or down, or follow the end."""
         if where == "up":
             self.scroll_page_up(animate=False)
         elif where == "down":

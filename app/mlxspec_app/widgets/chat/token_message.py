@@ -108,7 +108,6 @@ class TokenMessage(Widget):
         self._renew(self._document.cut_to(num_spans), before)
 
     def set_streaming(self, streaming: bool) -> None:
-        """Show or hide the caret of an unfinished reply."""
         if streaming == self._streaming:
             return
         self._streaming = streaming

@@ -176,7 +176,6 @@ class Transcript(Stream, can_focus=False):
             self.call_after_refresh(self._reveal, message.number, 0, self.size.height)
 
     def show_hit(self, hit: Hit) -> None:
-        """Scroll to a search hit and select it."""
         if hit.message not in self._messages:
             return
         self.release_anchor()
@@ -262,7 +261,6 @@ class Transcript(Stream, can_focus=False):
         return any(m.number == message.number and at.span < len(m.spans) for m in same)
 
     def _reveal(self, number: int, row: int, height: int = 1) -> None:
-        """Scroll rows of a message into view."""
         shown = self._shown.get(number)
         region = self.region_of(shown.text) if shown is not None else None
         if region is not None:
