@@ -9,7 +9,8 @@ import pytest
 from textual.drivers.linux_driver import LinuxDriver
 from textual.drivers.linux_inline_driver import LinuxInlineDriver
 
-from mlxspec.trace.file import TraceWriter
+from mlxspec.trace.events import GenerationFinished
+from mlxspec.trace.file import TraceWriter, read_trace
 from mlxspec_app.app import mend_typed_bytes
 from tests.support.paths import TESTS
 from tests.support.pty_terminal import Terminal
@@ -19,6 +20,7 @@ from tests.traces import make_fake
 SLOW_CHAT = str(TESTS / "support/slow_chat.py")
 ALTERNATE_SCREEN = b"\x1b[?1049h"
 ENTER, CTRL_C, CTRL_G, CTRL_Q, CTRL_Z = "\r", "\x03", "\x07", "\x11", "\x1a"
+ESCAPE, F2 = "\x1b", "\x1bOQ"
 
 
 @pytest.fixture
@@ -71,6 +73,36 @@ def test_a_new_size_is_drawn_in_full(start, tmp_path):
         terminal.wait_until(lambda frame=frame: frame in terminal.shown, "the prompt did not grow")
     terminal.press(CTRL_C + CTRL_C)
     assert terminal.wait_for_end() == 0
+
+
+def test_the_default_model_answers_at_the_first_run(start, tmp_path):
+    """The pictures of the chat stay beside its recording, to be looked at."""
+    trace = tmp_path / "chat.jsonl"
+    terminal = start(
+        *("-m", "mlxspec", "chat", "--data-dir", str(tmp_path), "--trace", str(trace)),
+        *("--drafter", "pool", "--temp", "0", "--max-tokens", "24"),
+    )
+
+    def keep_picture(name):
+        (tmp_path / f"{name}.svg").write_text(terminal.picture(name), encoding="utf-8")
+
+    terminal.wait_for("This machine")
+    terminal.wait_for(" GB")  # it was looked at
+    keep_picture("first-run")
+    terminal.press(ESCAPE)
+    terminal.wait_until(lambda: "This machine" not in terminal.shown, "the first run did not end")
+    terminal.press("What is the capital of France?" + ENTER)
+    terminal.wait_for("The capital of France is Paris.")
+    terminal.wait_for("tokens/s")
+    keep_picture("colours")
+    terminal.press(F2)
+    terminal.wait_for("X-ray:")
+    keep_picture("xray")
+    terminal.press(CTRL_Q)
+    assert terminal.wait_for_end() == 0
+    assert terminal.is_as_before
+    (end,) = [event for event in read_trace(trace) if isinstance(event, GenerationFinished)]
+    assert end.reason == "stop"
 
 
 def test_a_chat_that_is_killed_leaves_what_was_said_in_the_store(start, tmp_path):

@@ -1,17 +1,23 @@
 """A terminal for tests: a program on a real pty, and the screen of an emulator."""
 
+import io
 import os
 import re
 import sys
 import termios
 import time
 from contextlib import suppress
+from itertools import groupby
 
 import pexpect
 import pyte
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
 
 PATIENCE_S = 30
 _MODE = re.compile(rb"\x1b\[\?([\d;]+)([hl])")
+_RGB = re.compile("[0-9a-f]{6}")
 _ON_AT_REST = {b"7", b"25"}  # wrapping and the cursor; other modes are off in a terminal at rest
 
 
@@ -42,6 +48,17 @@ class Terminal:
     def shown(self):
         """The characters on the screen, row by row."""
         return "\n".join(self._emulator.display)
+
+    def picture(self, title):
+        """Return the screen in its colours, as SVG; the 16 that a terminal may choose are left."""
+        screen = self._emulator
+        console = Console(record=True, width=screen.columns, file=io.StringIO())
+        for row in range(screen.lines):
+            cells = (screen.buffer[row][column] for column in range(screen.columns))
+            runs = groupby(cells, key=lambda cell: (cell.fg, cell.bg))
+            styled = [("".join(cell.data for cell in run), _style(*look)) for look, run in runs]
+            console.print(Text.assemble(*styled), no_wrap=True)
+        return console.export_svg(title=title)
 
     @property
     def pid(self):
@@ -109,3 +126,7 @@ class Terminal:
 
     def _attributes(self):
         return termios.tcgetattr(self._child.child_fd)
+
+
+def _style(*colours):
+    return Style.parse(" on ".join(f"#{it}" if _RGB.fullmatch(it) else "default" for it in colours))
