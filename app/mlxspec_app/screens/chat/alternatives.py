@@ -31,11 +31,11 @@ class Alternatives:
             before = messages[: messages.index(reply)]
             turn = sum(message.role == "user" for message in before) - 1
             self._asked = turn, inspector.facts.index
-            inspector.ask()
+            inspector.show_alternatives(None, is_asked=True)
             self._feed.send(FindAlternatives(*self._asked))
         elif self._asked is not None:
             token = inspector.chosen.token
-            inspector.ask()
+            inspector.show_alternatives(None, is_asked=True)
             self._feed.send(Branch(*self._asked, token))
 
     def handle(self, event: AnyEvent) -> None:

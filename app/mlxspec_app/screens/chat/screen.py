@@ -43,7 +43,6 @@ from mlxspec_app.user_data import UserData
 from mlxspec_app.widgets.chat.command_hints import CommandHints
 from mlxspec_app.widgets.chat.find_bar import FindBar
 from mlxspec_app.widgets.chat.inspector import Inspector
-from mlxspec_app.widgets.chat.message_rows import VersionMark
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.transcript import Transcript
 from mlxspec_app.widgets.chat.welcome import Welcome
@@ -80,6 +79,7 @@ class ChatScreen(ConversationScreen):
         self.action_edit = self.outbox.begin_edit
         self.action_fork = self.chats.fork
         self.action_version = self.chats.step
+        self.action_version_of = self.chats.step_at
         self.action_new_chat = self.chats.begin_new
         self.action_continue = self.chats.open_last
         self.action_rename = self.chats.rename
@@ -244,10 +244,6 @@ class ChatScreen(ConversationScreen):
         if self.state.phase == "ready":
             self.outbox.submit(event.prompt)
 
-    @on(Welcome.WayOut)
-    async def _follow_way_out(self, event: Welcome.WayOut) -> None:
-        await self.run_action(event.action)
-
     # ---- replies ----------------------------------------------------------------------------
 
     def action_stop(self) -> None:
@@ -310,17 +306,12 @@ class ChatScreen(ConversationScreen):
         if event.is_clicked and is_possible("alternatives", self.state):
             self.call_later(self.action_alternatives)  # after the facts of the token
 
-    @on(Inspector.Chosen)
     def action_alternatives(self) -> None:
         self._alternatives.act()
 
     def action_pick(self, step: Step) -> None:
         if not self.query_one(Inspector).pick(step):
             self.transcript.scroll_relative(y=step, animate=False)
-
-    @on(VersionMark.Chosen)
-    def _choose_version(self, event: VersionMark.Chosen) -> None:
-        self.chats.step_at(event.message, event.step)
 
     def action_export(self, typed: str) -> None:
         export(self, self.state, typed, self.chats.standing.title)

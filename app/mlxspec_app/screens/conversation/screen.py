@@ -192,10 +192,6 @@ class ConversationScreen(SteadyScreen[None]):
         ink = views.next_ink(self.ink) if is_next else ink_named(name or self.ink.name)
         self.use_view(XRAY, ink)
 
-    @on(LegendStrip.Clicked)
-    def _next_ink(self) -> None:
-        self.action_ink()
-
     def action_theme(self, name: str = "") -> None:
         self.app.change_theme(name)
 

@@ -5,11 +5,9 @@ request only. In the X-ray the user can mark one and choose it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from textual import events
 from textual.content import Content
-from textual.message import Message
 from textual.style import Style
 from textual.widget import Widget
 
@@ -34,10 +32,6 @@ class Inspector(Widget):
 
     ALLOW_SELECT = False
 
-    @dataclass
-    class Chosen(Message):
-        """The user clicked the marked alternative: the reply is to continue from it."""
-
     def __init__(self) -> None:
         super().__init__()
         self.facts: TokenFacts | None = None
@@ -55,7 +49,7 @@ class Inspector(Widget):
         self.display = facts is not None
         if facts != self.facts:
             self.facts = facts
-            self._put(None)
+            self.show_alternatives(None)
 
     @property
     def chosen(self) -> Alternative | None:
@@ -75,22 +69,20 @@ class Inspector(Widget):
         self.refresh()
         return True
 
-    def on_click(self, event: events.Click) -> None:
+    async def on_click(self, event: events.Click) -> None:
         number = event.style.meta.get(_META)
         if number is None or number >= len(self._choices):
             return
         if number == self._marked:
-            self.post_message(self.Chosen())
-        self._marked = number
-        self.refresh()
+            await self.run_action("screen.alternatives")
+        else:
+            self._marked = number
+            self.refresh()
 
-    def ask(self) -> None:
-        self._put(None, is_asked=True)
-
-    def show_alternatives(self, others: AlternativesFound) -> None:
-        self._put(others)
-
-    def _put(self, others: AlternativesFound | None, *, is_asked: bool = False) -> None:
+    def show_alternatives(
+        self, others: AlternativesFound | None, *, is_asked: bool = False
+    ) -> None:
+        """Show the alternatives, or that the model is asked for them; None hides them."""
         self._others, self._is_asked, self._marked = others, is_asked, None
         self.refresh(layout=True)
 

@@ -1,7 +1,5 @@
 """The rows around messages: figures of a reply, versions, and the number of earlier messages."""
 
-from dataclasses import dataclass
-
 from textual import events
 from textual.content import Content
 from textual.geometry import Size
@@ -104,13 +102,6 @@ class ReplyFooter(Explained, Widget):
 class VersionMark(Static):
     """Shows `< 2/3 >`; a click on its left or right half requests another version."""
 
-    @dataclass
-    class Chosen(Message):
-        """The user requests another version of a message: `step` forwards, negative to go back."""
-
-        message: int
-        step: int
-
     def __init__(self, message: int, version: Version) -> None:
         super().__init__()
         self._message = message
@@ -121,9 +112,9 @@ class VersionMark(Static):
         after = ">" if version.number < version.count else " "
         self.update(Content(f"{before} {version.number}/{version.count} {after}"))
 
-    def on_click(self, event: events.Click) -> None:
+    async def on_click(self, event: events.Click) -> None:
         step = -1 if event.x < self.size.width / 2 else 1
-        self.post_message(self.Chosen(self._message, step))
+        await self.run_action(f"screen.version_of({self._message}, {step})")
 
 
 class EarlierRow(Static):

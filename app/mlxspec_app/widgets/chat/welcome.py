@@ -78,12 +78,6 @@ class Welcome(VerticalScroll, can_focus=False):
 
         prompt: str
 
-    @dataclass
-    class WayOut(Message):
-        """The user chose an action of the screen after a model could not be loaded."""
-
-        action: str
-
     def __init__(self, examples: Sequence[Example] = EXAMPLES, invitation: str = TYPE) -> None:
         """Make the page; it shows `invitation` when the model is ready."""
         super().__init__()
@@ -130,9 +124,9 @@ class Welcome(VerticalScroll, can_focus=False):
             options.highlighted = 0
 
     @on(OptionList.OptionSelected, "#ways-out")
-    def _leave(self, event: OptionList.OptionSelected) -> None:
+    async def _leave(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        self.post_message(self.WayOut(self._ways[event.option_index].action))
+        await self.screen.run_action(self._ways[event.option_index].action)
 
     @on(OptionList.OptionSelected, "#examples")
     def _choose(self, event: OptionList.OptionSelected) -> None:

@@ -1,9 +1,6 @@
 """The legend of the X-ray: one row that says what the colours of its ink mean."""
 
-from dataclasses import dataclass
-
 from textual.content import Content
-from textual.message import Message
 from textual.widget import Widget
 
 from mlxspec_app.conversation.views import INKS, Ink
@@ -21,10 +18,6 @@ class LegendStrip(Explained, Widget):
     """Shows the legend of an ink; a click asks for the next one."""
 
     ALLOW_SELECT = False
-
-    @dataclass
-    class Clicked(Message):
-        """The strip was clicked."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,5 +38,5 @@ class LegendStrip(Explained, Widget):
                 parts.append(Content.styled(word, MUTED))
         return Content(" " * _GAP).join(parts)
 
-    def on_click(self) -> None:
-        self.post_message(self.Clicked())
+    async def on_click(self) -> None:
+        await self.run_action("screen.ink")
