@@ -6,7 +6,7 @@ stop there.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -16,6 +16,7 @@ from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.conversation.rounds import MarkedToken, Round, positions
 
 Step = Literal[1, -1]
+Unit = Literal["token", "round", "message"]
 
 
 @dataclass(frozen=True)
@@ -29,52 +30,32 @@ class TokenCursor:
 def last_token(messages: Sequence[Message]) -> TokenCursor | None:
     """Return the newest token of a reply, or None."""
     for index in reversed(range(len(messages))):
-        if _tokens(messages[index]):
+        if _stops(messages[index], "token"):
             return TokenCursor(index, len(messages[index].spans) - 1)
     return None
 
 
-def by_token(messages: Sequence[Message], at: TokenCursor, step: Step) -> TokenCursor:
-    """Return the next token, or the one before."""
-    return _moved(messages, at, step, _tokens)
-
-
-def by_round(messages: Sequence[Message], at: TokenCursor, step: Step) -> TokenCursor:
-    """Return the first token of the next round, or of the round before."""
-    return _moved(messages, at, step, _rounds)
-
-
-def by_message(messages: Sequence[Message], at: TokenCursor, step: Step) -> TokenCursor:
-    """Return the first token of the next message, or of the message before."""
-    return _moved(messages, at, step, lambda message: range(min(1, len(message.spans))))
-
-
-def _moved(
-    messages: Sequence[Message],
-    at: TokenCursor,
-    step: Step,
-    stops_of: Callable[[Message], Sequence[int]],
-) -> TokenCursor:
-    """Return the next stop in a direction; `stops_of` gives the spans of a message to stop at."""
-    own = stops_of(messages[at.message])
+def moved(messages: Sequence[Message], at: TokenCursor, unit: Unit, step: Step) -> TokenCursor:
+    """Return the first token of the next unit, or of the one before."""
+    own = _stops(messages[at.message], unit)
     index = bisect_right(own, at.span) - 1 + step
     if own and 0 <= index < len(own):
         return TokenCursor(at.message, own[index])
     others = range(at.message + 1, len(messages)) if step > 0 else reversed(range(at.message))
     for other in others:
-        if stops := stops_of(messages[other]):
+        if stops := _stops(messages[other], unit):
             return TokenCursor(other, stops[0 if step > 0 else -1])
     return at if step > 0 else TokenCursor(at.message, own[0] if own else at.span)
 
 
-def _tokens(message: Message) -> Sequence[int]:
-    return range(len(message.spans)) if isinstance(message, Reply) else ()
-
-
-def _rounds(message: Message) -> Sequence[int]:
-    """Return the index of the first span of each round of a reply."""
-    if not _tokens(message):
+def _stops(message: Message, unit: Unit) -> Sequence[int]:
+    """Return the index of the first span of each unit of a message, where the cursor stops."""
+    if unit == "message":
+        return range(min(1, len(message.spans)))
+    if not message.spans or not isinstance(message, Reply):
         return ()
+    if unit == "token":
+        return range(len(message.spans))
     changes = enumerate(pairwise(message.spans), 1)
     return [0, *(index for index, (before, span) in changes if span.round != before.round)]
 

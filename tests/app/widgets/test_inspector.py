@@ -20,11 +20,9 @@ from mlxspec_app.conversation.messages import Reply, Span
 from mlxspec_app.conversation.orders import FindAlternatives
 from mlxspec_app.conversation.tokens import (
     TokenCursor,
-    by_message,
-    by_round,
-    by_token,
     facts_of,
     last_token,
+    moved,
 )
 from mlxspec_app.conversation.views import XRAY
 from mlxspec_app.widgets.chat.inspector import Inspector
@@ -62,26 +60,26 @@ TWO = [a_reply(2, 1, 3), a_reply(), a_reply(1, 2)]
 
 
 @pytest.mark.parametrize(
-    ("move", "start", "step", "end"),
+    ("unit", "start", "step", "end"),
     [
-        (by_token, (0, 5), 1, (2, 0)),  # over the ends of replies
-        (by_token, (2, 0), -1, (0, 5)),
-        (by_token, (2, 2), 1, (2, 2)),
-        (by_token, (0, 0), -1, (0, 0)),
-        (by_round, (0, 0), -1, (0, 0)),
-        (by_round, (2, 1), 1, (2, 1)),
-        (by_message, (2, 0), 1, (2, 0)),
-        (by_round, (0, 1), 1, (0, 2)),  # to the first token of a round
-        (by_round, (0, 4), -1, (0, 2)),
-        (by_round, (0, 4), 1, (2, 0)),
-        (by_message, (0, 4), 1, (2, 0)),  # to the first token of a reply
-        (by_message, (2, 2), -1, (0, 0)),
-        (by_message, (0, 4), -1, (0, 0)),
+        ("token", (0, 5), 1, (2, 0)),  # over the ends of replies
+        ("token", (2, 0), -1, (0, 5)),
+        ("token", (2, 2), 1, (2, 2)),
+        ("token", (0, 0), -1, (0, 0)),
+        ("round", (0, 0), -1, (0, 0)),
+        ("round", (2, 1), 1, (2, 1)),
+        ("message", (2, 0), 1, (2, 0)),
+        ("round", (0, 1), 1, (0, 2)),  # to the first token of a round
+        ("round", (0, 4), -1, (0, 2)),
+        ("round", (0, 4), 1, (2, 0)),
+        ("message", (0, 4), 1, (2, 0)),  # to the first token of a reply
+        ("message", (2, 2), -1, (0, 0)),
+        ("message", (0, 4), -1, (0, 0)),
     ],
 )
-def test_the_cursor_goes_by_token_round_and_reply(move, start, step, end):
+def test_the_cursor_goes_by_token_round_and_reply(unit, start, step, end):
     assert last_token(TWO) == TokenCursor(2, 2)
-    assert move(TWO, TokenCursor(*start), step) == TokenCursor(*end)
+    assert moved(TWO, TokenCursor(*start), unit, step) == TokenCursor(*end)
 
 
 NODES = (

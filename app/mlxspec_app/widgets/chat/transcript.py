@@ -1,6 +1,6 @@
 """The conversation: a widget per message; earlier ones get theirs when the reader scrolls up."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ from mlxspec_app.conversation import tokens
 from mlxspec_app.conversation.messages import Hit, Message, Reply
 from mlxspec_app.conversation.reasoning_fold import ReasoningFold
 from mlxspec_app.conversation.rounds import Round
-from mlxspec_app.conversation.tokens import Step, TokenCursor, TokenFacts
+from mlxspec_app.conversation.tokens import Step, TokenCursor, TokenFacts, Unit
 from mlxspec_app.conversation.views import DEFAULT_VIEW, INKS, Ink, View
 from mlxspec_app.settings.keys.tables import TRANSCRIPT
 from mlxspec_app.store.records import Version
@@ -206,14 +206,10 @@ class Transcript(Stream, can_focus=False):
     def on_blur(self, event: events.Blur) -> None:
         self._point(None)
 
-    def action_token(self, step: Step) -> None:
-        self._move(tokens.by_token, step)
-
-    def action_round(self, step: Step) -> None:
-        self._move(tokens.by_round, step)
-
-    def action_message(self, step: Step) -> None:
-        self._move(tokens.by_message, step)
+    def action_point(self, unit: Unit, step: Step) -> None:
+        """Move the cursor to the next or the previous unit, at first to the newest token."""
+        at, messages = self._cursor, self._messages
+        self._point(tokens.moved(messages, at, unit, step) if at else tokens.last_token(messages))
 
     @on(TokenMessage.TokenClicked)
     def _point_at_clicked(self, event: TokenMessage.TokenClicked) -> None:
@@ -226,12 +222,6 @@ class Transcript(Stream, can_focus=False):
     @on(EarlierRow.Requested)
     def _load(self) -> None:
         self.load_earlier()
-
-    def _move(
-        self, by: Callable[[Sequence[Message], TokenCursor, Step], TokenCursor], step: Step
-    ) -> None:
-        at = self._cursor
-        self._point(by(self._messages, at, step) if at else tokens.last_token(self._messages))
 
     def _point(self, cursor: TokenCursor | None, *, is_clicked: bool = False) -> None:
         before, self._cursor = self.pointed_message, cursor
