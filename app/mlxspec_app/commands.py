@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
@@ -144,19 +144,12 @@ COMMANDS = (
 BY_NAME = {name: command for command in COMMANDS for name in (command.name, *command.aliases)}
 
 
-class CommandLine(NamedTuple):
-    """A command that was typed, and its argument; "" for none."""
-
-    command: Command
-    argument: str
-
-
 class CommandError(ValueError):
     """The command does not exist, or its argument is wrong."""
 
 
-def parse(line: str) -> CommandLine | None:
-    """Return the command of a line, or None for a message.
+def parse(line: str) -> tuple[Command, str] | None:
+    """Return the command of a line and its argument, "" for none; None for a message.
 
     Raises:
         CommandError: There is no such command, or its argument is missing or not allowed.
@@ -171,7 +164,7 @@ def parse(line: str) -> CommandLine | None:
         hint = f"did you mean /{close[0]}?" if close else "/help lists them"
         raise CommandError(f"{word} is not a command; {hint}")
     _check(command, argument)
-    return CommandLine(command, argument)
+    return command, argument
 
 
 def matching(line: str) -> Sequence[Command]:

@@ -9,8 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from heapq import merge
-from operator import attrgetter
-from typing import NamedTuple
+from operator import itemgetter
 
 from rich.cells import set_cell_size
 
@@ -29,11 +28,7 @@ _RESET, _BOLD, _CLEAR = "\x1b[0m", "\x1b[1m", "\x1b[2J"
 _AGAIN = "\r\x1b[K"  # the row of the cursor, from its start
 
 
-class Frame(NamedTuple):
-    """Output to the terminal and its time in seconds."""
-
-    at: float
-    text: str
+Frame = tuple[float, str]  # its time in seconds, and output to the terminal
 
 
 def render(recording: Recording, width: int = WIDTH) -> str:
@@ -45,12 +40,12 @@ def race(title: str, lanes: Sequence[Recording], outcome: Sequence[str]) -> str:
     """Return the film of runs side by side; the lines of `outcome` appear at the end."""
     width = len(lanes) * (LANE + GAP) - GAP
     frames = [list(_lane(lane, 1 + n * (LANE + GAP))) for n, lane in enumerate(lanes)]
-    head = Frame(0.0, _CLEAR + _put(1, 1, _BOLD + _cut(title, width)))
-    end = max(frame.at for lane in frames for frame in lane)
+    head = 0.0, _CLEAR + _put(1, 1, _BOLD + _cut(title, width))
+    end = max(at for lane in frames for at, _ in lane)
     muted = _sgr(EXPORTED["muted"])
     said = (_put(_TOP + _ROWS + 1 + n, 1, muted + _cut(s, width)) for n, s in enumerate(outcome))
-    last = Frame(end, "".join(said) + f"\x1b[{HEIGHT};1H")
-    return _file(title, (width, HEIGHT), [head, *merge(*frames, key=attrgetter("at")), last])
+    last = end, "".join(said) + f"\x1b[{HEIGHT};1H"
+    return _file(title, (width, HEIGHT), [head, *merge(*frames, key=itemgetter(0)), last])
 
 
 def _file(title: str, size: tuple[int, int], frames: Iterable[Frame]) -> str:
@@ -75,19 +70,19 @@ def _scrolling(scene: Scene) -> Iterator[Frame]:
     """Yield the last row again and the rows below it, at each step."""
     for at, before, rows in _growing(scene):
         new = (_output(row, scene.width) for row in rows[before:])
-        yield Frame(at, _AGAIN + "\r\n".join(new))
-    yield Frame(scene.duration, "\r\n")
+        yield at, _AGAIN + "\r\n".join(new)
+    yield scene.duration, "\r\n"
 
 
 def _lane(recording: Recording, column: int) -> Iterator[Frame]:
     """Yield the rows that change in a window that follows the end of the replies of a run."""
-    yield Frame(0.0, _put(2, column, _BOLD + _cut(recording.title, LANE)))
+    yield 0.0, _put(2, column, _BOLD + _cut(recording.title, LANE))
     replies = replace(recording, messages=tuple(recording.replies))
     shown = [""] * _ROWS
     for at, _, grown in _growing(Scene(replies, LANE, has_figures=False)):
         rows = [_output(row, LANE, is_full=True) for row in grown[-_ROWS:]]
         changed = (n for n, row in enumerate(rows) if row != shown[n])
-        yield Frame(at, "".join(_put(_TOP + n, column, rows[n]) for n in changed))
+        yield at, "".join(_put(_TOP + n, column, rows[n]) for n in changed)
         shown[: len(rows)] = rows
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby, pairwise
-from typing import NamedTuple
+from operator import itemgetter
 
 from textual import events
 from textual.content import Content
@@ -23,11 +23,7 @@ _BLOCKS = "▂▃▄▅▆▇█"
 _LEVELS = ("$spec-accepted 65%", "$spec-accepted 80%", "$spec-accepted")
 
 
-class Cell(NamedTuple):
-    """One cell of the strip."""
-
-    sign: str
-    style: str
+Cell = tuple[str, str]  # a sign and its style
 
 
 class Scrubber(Widget):
@@ -96,10 +92,8 @@ class Scrubber(Widget):
         )
 
     def _strip(self) -> Content:
-        runs = groupby(self._cells, key=lambda cell: cell.style)
-        return Content.assemble(
-            *(("".join(cell.sign for cell in run), style) for style, run in runs)
-        )
+        runs = groupby(self._cells, key=itemgetter(1))
+        return Content.assemble(*(("".join(sign for sign, _ in run), style) for style, run in runs))
 
 
 def cells(rounds: Sequence[RoundMark], width: int) -> list[Cell]:
@@ -125,8 +119,8 @@ def cell_of(rounds_done: int, num_rounds: int, width: int) -> int:
 def _cell(rounds: Sequence[RoundMark], longest: int) -> Cell:
     lengths = [mark.accepted for mark in rounds if mark.accepted is not None]
     if not lengths:
-        return Cell(" ", _LEVELS[0])
+        return " ", _LEVELS[0]
     share = math.sqrt(sum(lengths) / len(lengths) / longest) if longest else 0.0
     if not share:
-        return Cell("▁", "$spec-rejected")
-    return Cell(_BLOCKS[min(6, int(share * 7))], _LEVELS[min(2, int(share * 3))])
+        return "▁", "$spec-rejected"
+    return _BLOCKS[min(6, int(share * 7))], _LEVELS[min(2, int(share * 3))]

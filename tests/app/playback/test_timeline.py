@@ -233,7 +233,7 @@ def test_the_strip_is_readable_without_colour():
     for path, nodes in (((), (0,)), ((1,), (0, 1, 2, 3)), ((1, 2, 3, 4), (0, 1, 2, 3))):
         events += round_of(path, *nodes)
     events.append(PlainDecoded(4, 0.3, (), 1.0, 1))
-    assert "".join(cell.sign for cell in cells(Timeline(events).rounds, 4)) == "▁▅█ "
+    assert "".join(sign for sign, _ in cells(Timeline(events).rounds, 4)) == "▁▅█ "
 
 
 def test_a_finished_conversation_is_retold_event_by_event():
