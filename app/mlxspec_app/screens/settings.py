@@ -12,7 +12,7 @@ from textual.widgets.option_list import Option
 
 from mlxspec.params.table import STORED
 from mlxspec_app.conversation.messages import Span
-from mlxspec_app.conversation.views import XRAY, Ink, ink_named
+from mlxspec_app.conversation.views import XRAY, ink_named
 from mlxspec_app.screens.dialogs import PressKeyScreen
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.sessions.session import CHAT_DEFAULTS, ReplySettings
@@ -80,7 +80,10 @@ class SettingsScreen(SteadyScreen[None]):
             *setting_options(self.app.settings, self._bindings_by_id, self._unset()),
             id="settings-list",
         )
-        yield InkSample(ink_named(self.app.settings.ink))
+        sample = TokenMessage(view=XRAY)
+        sample.extend(_SPANS)
+        sample.set_ink(ink_named(self.app.settings.ink))
+        yield sample
         yield Static(id="settings-detail")
         yield Input(id="settings-field", compact=True)
         yield KeyFooter()
@@ -173,7 +176,7 @@ class SettingsScreen(SteadyScreen[None]):
         self.app.change(name, value)
         row = setting_row(self.app.settings, name, self._bindings_by_id, self._unset())
         self._list.replace_option_prompt(name, row)
-        self.query_one(InkSample).set_ink(ink_named(self.app.settings.ink))
+        self.query_one(TokenMessage).set_ink(ink_named(self.app.settings.ink))
         self._show_detail()
 
     def _unset(self) -> dict[str, str]:
@@ -262,12 +265,3 @@ def _heading(text: str, *, is_first: bool) -> Option:
     return Option(
         Content.styled(("" if is_first else "\n") + text, f"{_MUTED} bold"), disabled=True
     )
-
-
-class InkSample(TokenMessage):
-    """A message that shows the sample text."""
-
-    def __init__(self, ink: Ink) -> None:
-        super().__init__(view=XRAY)
-        self.extend(_SPANS)
-        self.set_ink(ink)

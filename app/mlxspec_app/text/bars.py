@@ -33,9 +33,12 @@ def spark(values: Sequence[float], width: int, top: float) -> str:
 
     If there are more values than cells, each cell shows the mean of a group.
     """
-    heights = resample(values, width)
+    count = len(values)
+    if count > width:
+        edges = [count * cell // width for cell in range(width + 1)]
+        values = [fmean(values[start:end]) for start, end in pairwise(edges)]
     scale = 7 / top if top > 0 else 0.0
-    return "".join(_LOWER_EIGHTHS[min(7, max(0, round(height * scale)))] for height in heights)
+    return "".join(_LOWER_EIGHTHS[min(7, max(0, round(value * scale)))] for value in values)
 
 
 def columns(values: Sequence[float], num_rows: int, top: float) -> list[str]:
@@ -50,15 +53,6 @@ def columns(values: Sequence[float], num_rows: int, top: float) -> list[str]:
         "".join(filled[min(8, max(0, height - 8 * below))] for height in heights)
         for below in reversed(range(num_rows))
     ]
-
-
-def resample(values: Sequence[float], width: int) -> list[float]:
-    """Return at most `width` values: the values themselves, or means of neighbouring ones."""
-    count = len(values)
-    if count <= width:
-        return list(values)
-    edges = [count * cell // width for cell in range(width + 1)]
-    return [fmean(values[start:end]) for start, end in pairwise(edges)]
 
 
 def split_cells(shares: Sequence[float], width: int) -> list[int]:
