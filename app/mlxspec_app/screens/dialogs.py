@@ -87,7 +87,8 @@ class GoToScreen(Dialog[int | None]):
     def compose(self) -> ComposeResult:
         with Horizontal(classes="box"):
             yield Label("go to round  ")
-            yield Input(type="integer", max_length=len(str(self._num_rounds)) + 1)
+            digits = len(str(self._num_rounds)) + 1
+            yield Input(type="integer", max_length=digits, compact=True)
             yield Label(f"  1 to {self._num_rounds} · Enter")
         yield KeyFooter()
 

@@ -79,6 +79,7 @@ class SettingsScreen(SteadyScreen[None]):
         yield SettingList(
             *setting_options(self.app.settings, self._bindings_by_id, self._unset()),
             id="settings-list",
+            compact=True,
         )
         sample = TokenMessage(view=XRAY)
         sample.extend(_SPANS)

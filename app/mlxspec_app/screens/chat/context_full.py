@@ -79,7 +79,7 @@ class ContextFullScreen(Dialog[ContextAnswer | None]):
         ]
         with Vertical(classes="box"):
             yield Static(Content.styled(question, "$foreground bold"))
-            yield OptionList(*map(Option, options))
+            yield OptionList(*map(Option, options), compact=True)
             yield TickBox("always do this (F5 changes it)", value=False)
             yield Static(Content.styled("Enter chooses · Tab, Space · Esc cancels", _MUTED))
         yield KeyFooter()

@@ -38,7 +38,7 @@ class FindBar(Horizontal):
 
     def compose(self) -> ComposeResult:
         yield Label("find ")
-        yield FindField(select_on_focus=True)
+        yield FindField(select_on_focus=True, compact=True)
         yield Label(id="found")
 
     @property

@@ -91,8 +91,9 @@ class Welcome(VerticalScroll, can_focus=False):
         yield Static(id="stored")
         yield Static(id="progress")
         if self._examples:
-            yield OptionList(*(_option(example) for example in self._examples), id="examples")
-            yield OptionList(id="ways-out")
+            examples = (_option(example) for example in self._examples)
+            yield OptionList(*examples, id="examples", compact=True)
+            yield OptionList(id="ways-out", compact=True)
 
     def show(self, state: ChatState) -> None:
         self.query_one("#progress", Static).update(_progress(state, self._invitation))
