@@ -20,7 +20,7 @@ from mlxspec_app.settings.file import (
     with_value,
 )
 from mlxspec_app.settings.rules import Value
-from mlxspec_app.user.log import AppLog
+from mlxspec_app.user.log import log_error
 from mlxspec_app.user.paths import Paths, find_paths
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ class UserData:
     store: "StoreThread | None" = None  # None before `store_chats_of`
     catalogue: Catalogue | None = None  # None if the user cannot choose a model
     fetching: Fetching | None = None  # the last background download
-    log: AppLog = field(init=False)
     is_new: bool = False  # there was no store before
     stores_chats: bool = False  # a chat screen opens the store when it starts
     _notify: Callable[[str], None] = field(default=_print, init=False, repr=False)
@@ -49,9 +48,6 @@ class UserData:
         default_factory=queue.SimpleQueue, repr=False
     )
     _writing: threading.Lock = field(default_factory=threading.Lock, repr=False)
-
-    def __post_init__(self) -> None:
-        self.log = AppLog(self.paths.logs)
 
     def store_chats_of(self, session: Session, wake: Callable[[], object] = lambda: None) -> None:
         """Open the store; its errors become notices of the session, and its thread calls `wake`."""
@@ -68,7 +64,7 @@ class UserData:
         self.store.start()
 
     def record(self, event: AnyEvent) -> None:
-        self.log.record(event)
+        log_error(event, self.paths.logs)
         if self.store is not None:
             self.store.record(event)
 

@@ -10,7 +10,7 @@ from mlxspec_app.settings.file import change_settings
 from mlxspec_app.store.database import open_for_writing
 from mlxspec_app.store.traces import ReplyTraces
 from mlxspec_app.store.writer import Writer
-from mlxspec_app.user.log import AppLog
+from mlxspec_app.user.log import log_error
 from mlxspec_app.user.paths import find_paths
 from tests.support.store_files import reply_events, say
 
@@ -28,7 +28,7 @@ def test_every_file_and_folder_is_private(tmp_path, umask):
     change_settings(places.settings, {"ink": "off"})
     writer = Writer(open_for_writing(places.store, pytest.fail))
     say(writer, writer.new_chat(), "something secret")
-    AppLog(places.logs).record(GenerationFailed(1.0, "by zero"))
+    log_error(GenerationFailed(1.0, "by zero"), places.logs)
     traces = ReplyTraces(places.traces, pytest.fail)
     name = traces.begin(2, [])
     for event in reply_events("a secret"):

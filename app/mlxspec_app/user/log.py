@@ -16,22 +16,15 @@ NAME = "app.log"
 _MOST_BYTES = 1_000_000
 
 
-class AppLog:
-    """Writes the log; if that fails the app continues without a log."""
-
-    def __init__(self, folder: Path) -> None:
-        """Write into a folder, which the first error creates."""
-        self._path = folder / NAME
-
-    def record(self, event: AnyEvent) -> None:
-        if isinstance(event, GenerationFailed | LoadFailed | SessionFailed):
-            with suppress(OSError):  # a chat must not fail because of its log
-                self._write(f"{event.message}\n{event.traceback}".rstrip())
-
-    def _write(self, message: str) -> None:
-        make_private_folder(self._path.parent)
-        if self._path.is_file() and self._path.stat().st_size > _MOST_BYTES:
-            self._path.replace(self._path.with_name(f"{NAME}.1"))
-        make_private_file(self._path)
-        with self._path.open("a", encoding="utf-8", errors="replace") as file:
+def log_error(event: AnyEvent, folder: Path) -> None:
+    """Write an event into a folder if it is an error; the first one creates the folder."""
+    if not isinstance(event, GenerationFailed | LoadFailed | SessionFailed):
+        return
+    path, message = folder / NAME, f"{event.message}\n{event.traceback}".rstrip()
+    with suppress(OSError):  # a chat must not fail because of its log
+        make_private_folder(folder)
+        if path.is_file() and path.stat().st_size > _MOST_BYTES:
+            path.replace(path.with_name(f"{NAME}.1"))
+        make_private_file(path)
+        with path.open("a", encoding="utf-8", errors="replace") as file:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} ERROR {message}\n")
