@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import getters, on, work
@@ -11,7 +10,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import Input, Static
 
 from mlxspec_app.screens.steady import SteadyScreen
@@ -31,13 +29,6 @@ PAUSE_S = 0.12  # pause after a key press, to avoid one search per letter
 class TitleField(Input):
     """Reads another title for `entry`; hidden while that is None."""
 
-    @dataclass
-    class Titled(Message):
-        """The user entered another title for a chat."""
-
-        chat: int
-        title: str
-
     def __init__(self) -> None:
         super().__init__(compact=True)
         self.entry: Entry | None = None
@@ -52,13 +43,6 @@ class TitleField(Input):
     def hide(self) -> None:
         self.entry = None
         self.display = False
-
-    @on(Input.Submitted)
-    def _post_title(self, event: Input.Submitted) -> None:
-        event.stop()
-        entry, title = self.entry, event.value.strip()
-        if entry is not None and title:
-            self.post_message(self.Titled(entry.chat, title))
 
 
 class HistoryScreen(SteadyScreen[ChosenChat | None]):
@@ -205,11 +189,13 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
         if self._chats.entry is not None and self._chats.row_in_view is not None:
             self._title.ask(self._chats.entry, self._chats.row_in_view)
 
-    @on(TitleField.Titled)
-    def _rename(self, event: TitleField.Titled) -> None:
-        self._end_renaming()
-        pointed = None if self._query else 0  # the renamed chat moves to the top
-        self._change(lambda recorder: recorder.writer.rename(event.chat, event.title), pointed)
+    @on(Input.Submitted, "TitleField")
+    def _rename(self, event: Input.Submitted) -> None:
+        entry, title = self._title.entry, event.value.strip()
+        if entry is not None and title:
+            self._end_renaming()
+            pointed = None if self._query else 0  # the renamed chat moves to the top
+            self._change(lambda recorder: recorder.writer.rename(entry.chat, title), pointed)
 
     @on(ChatList.Moved)
     def _check_renaming(self) -> None:

@@ -22,7 +22,6 @@ from mlxspec_app.picker.catalogue import Catalogue, Fetching
 from mlxspec_app.picker.model_rows import drafter_facts, fetch_news, load_news, model_facts, trouble
 from mlxspec_app.picker.model_shelf import Shelf
 from mlxspec_app.screens.steady import SteadyScreen
-from mlxspec_app.settings.file import SettingsError
 from mlxspec_app.settings.keys.tables import MODELS
 from mlxspec_app.user_data import UserData
 from mlxspec_app.widgets.chat.key_footer import KeyFooter
@@ -200,7 +199,12 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
     def action_make_default(self) -> None:
         model, drafter = self._model, self._drafter
         if model is not None and not model.problem and not (drafter and drafter.problem):
-            self._write_default(self._shelf.pair(model.source, drafter))
+            pair = self._shelf.pair(model.source, drafter)
+            self.app.change("model", pair.model or None)
+            self.app.change("drafter", pair.drafter)
+            name = pair.model or "the default model"
+            words = f"{name} with {pair.drafter}, from the next start on"
+            self.notify(words, title="Default", timeout=3)
 
     def action_measure_again(self) -> None:
         model = self._model
@@ -214,18 +218,6 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
         """Forget what `auto` found for this pair, and load it: `auto` then measures again."""
         forget = partial(self._catalogue.forget_verdict, pair.model, pair.max_kv_size)
         self._read(forget, lambda _: self.dismiss(pair))
-
-    @work(thread=True, group="settings")
-    def _write_default(self, pair: ModelChoice) -> None:
-        self._user_data.change("model", pair.model or None)
-        self._user_data.change("drafter", pair.drafter)
-        try:
-            self._user_data.write_settings()
-        except SettingsError as error:
-            self.app.call_from_thread(self.notify, str(error), severity="warning", timeout=6)
-            return
-        words = f"{pair.model or 'the default model'} with {pair.drafter}, from the next start on"
-        self.app.call_from_thread(self.notify, words, title="Default", timeout=3)
 
     def _show_detail(self, what: Content) -> None:
         self.query_one("#facts", Static).update(what)
