@@ -34,7 +34,6 @@ def run_chat(
     make_session: Callable[[], Session],
     *,
     user_data: UserData | None = None,
-    theme: str | None = None,
     inline: bool = False,
     continues: bool = False,
     introduce: Callable[[], Introduction] | None = None,
@@ -56,16 +55,12 @@ def run_chat(
 
     if user_data is not None:
         user_data.stores_chats = True
-    code = _run(make_screen, theme, user_data, session, inline=inline)
+    code = _run(make_screen, user_data, session, inline=inline)
     return _leave(screens[-1].state, code) if screens else code
 
 
 def run_replay(
-    path: str | PathLike[str],
-    speed: float = 1.0,
-    *,
-    user_data: UserData | None = None,
-    theme: str | None = None,
+    path: str | PathLike[str], speed: float = 1.0, *, user_data: UserData | None = None
 ) -> int:
     """Play a trace file; `speed` is in recorded seconds per second.
 
@@ -79,40 +74,33 @@ def run_replay(
     if not speed > 0:
         raise ValueError(f"the replay speed is {speed}; it has to be above 0, 1 is as recorded")
     session = ReplaySession.from_file(path, speed)
-    return _run(lambda: ReplayScreen(session), theme, user_data, session)
+    return _run(lambda: ReplayScreen(session), user_data, session)
 
 
-def run_race(race: "Race", *, user_data: UserData | None = None, theme: str | None = None) -> int:
+def run_race(race: "Race", *, user_data: UserData | None = None) -> int:
     """Play a race."""
     from mlxspec_app.screens.race import RaceScreen
 
-    return _run(lambda: RaceScreen(race), theme, user_data)
+    return _run(lambda: RaceScreen(race), user_data)
 
 
-def run_watch(
-    items: Iterable[FeedItem],
-    url: str,
-    *,
-    user_data: UserData | None = None,
-    theme: str | None = None,
-) -> int:
+def run_watch(items: Iterable[FeedItem], url: str, *, user_data: UserData | None = None) -> int:
     """Show what the server at `url` writes; `items` is its feed."""
     from mlxspec_app.screens.watch import WatchScreen
     from mlxspec_app.sessions.watching import WatchSession
 
     session = WatchSession(items)
-    return _run(lambda: WatchScreen(session, url), theme, user_data, session)
+    return _run(lambda: WatchScreen(session, url), user_data, session)
 
 
 def _run(
     make_screen: Callable[[], Screen[None]],
-    theme: str | None,
     user_data: UserData | None,
     session: Session | None = None,
     *,
     inline: bool = False,
 ) -> int:
-    app = MlxspecApp(make_screen, theme, user_data)
+    app = MlxspecApp(make_screen, user_data=user_data)
     collect_rarely()
     try:
         app.run(inline=inline)
