@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Container, Vertical
 from textual.content import Content
 from textual.widget import Widget
@@ -19,7 +19,7 @@ from mlxspec_app.screens.dialogs import explain
 from mlxspec_app.screens.help import HelpScreen
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.settings.keys.choices import key_list
-from mlxspec_app.settings.keys.tables import RACE
+from mlxspec_app.settings.keys.tables import RACE, RACE_BACK
 from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.widgets.chat.explained import Explained
 from mlxspec_app.widgets.chat.key_footer import KeyFooter
@@ -238,13 +238,4 @@ class RaceScreen(SteadyScreen[None]):
 class LiveRaceScreen(RaceScreen):
     """Plays a race over the chat; Escape and q go back to it."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "escape,q",
-            "dismiss(None)",
-            "Back",
-            priority=True,
-            id="race.back",
-            tooltip="back to the conversation",
-        )
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*RACE_BACK]

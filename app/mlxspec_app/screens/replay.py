@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
@@ -16,7 +16,7 @@ from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.playback.timeline import Phase, Unit
 from mlxspec_app.screens.conversation.screen import ConversationScreen
 from mlxspec_app.screens.dialogs import GoToScreen
-from mlxspec_app.settings.keys.tables import REPLAY
+from mlxspec_app.settings.keys.tables import REPLAY, REPLAY_BACK
 from mlxspec_app.widgets.draft.draft_lane import DraftLane
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
 from mlxspec_app.widgets.scrubber import Scrubber
@@ -24,14 +24,6 @@ from mlxspec_app.widgets.scrubber import Scrubber
 _PHASES: tuple[Phase, ...] = ("draft", "verify", "commit")
 _GAP = "   "
 _MUTED = "$spec-muted"
-_BACK = Binding(
-    "escape,f6,q",
-    "dismiss(None)",
-    "Back",
-    priority=True,
-    id="replay.back",
-    tooltip="back to the conversation",
-)
 
 
 class Transport(Vertical):
@@ -162,8 +154,8 @@ class LiveReplayScreen(ReplayScreen):
     """Replays the conversation so far, from its end; shows how many rounds are new since."""
 
     NOTE = "replay, detached"
-    BINDINGS: ClassVar[list[BindingType]] = [_BACK]
-    KEYS = (_BACK, *(binding for binding in REPLAY if binding.id != "replay.quit"))
+    BINDINGS: ClassVar[list[BindingType]] = [*REPLAY_BACK]
+    KEYS = (*REPLAY_BACK, *(binding for binding in REPLAY if binding.id != "replay.quit"))
 
     def __init__(self, events: Sequence[Event], count_rounds: Callable[[], int]) -> None:
         """Start at the end; `count_rounds` returns the present number of rounds in the chat."""

@@ -241,6 +241,9 @@ REPLAY = (
     *COMMON,
     *LETTERS,
 )  # fmt: skip
+REPLAY_BACK = _first(
+    _shown("replay.back", "escape,f6,q", "dismiss(None)", "Back", "back to the conversation")
+)
 
 _RACE_COMMON = (
     "app.help", "view.ink", "view.up", "view.down", "view.follow", "app.suspend", "app.quit",
@@ -260,6 +263,9 @@ RACE = (
     *_first(_hidden("race.interrupt", "ctrl+c", "app.quit", "quit")),
     *(b for b in (*COMMON, *LETTERS) if str(b.id).removesuffix("_letter") in _RACE_COMMON),
 )  # fmt: skip
+RACE_BACK = _first(
+    _shown("race.back", "escape,q", "dismiss(None)", "Back", "back to the conversation")
+)
 
 WATCH = (
     _shown("watch.next", "right_square_bracket", "move(1)", "Next reply",
