@@ -28,8 +28,8 @@ from tests.traces import make_fake
     ],
 )
 def test_a_line_gives_a_command(line, name, argument):
-    order = parse(line)
-    assert (order.command.name, order.argument) == (name, argument)
+    command, typed = parse(line)
+    assert (command.name, typed) == (name, argument)
 
 
 @pytest.mark.parametrize(
