@@ -9,27 +9,8 @@
 The first value of `load` is an engine with its drafter. The functions also accept a model from
 `mlx_lm.load`: at its first use it is compared with mlx-lm's plain decoding, once per machine, and
 gets an engine with the drafter "pool", which is freed with it. Every argument of mlx-lm 0.32 has
-the same position and meaning here, or raises a `TypeError` that names it and the reason. One means
-more: mlx-lm ignores `max_kv_size` for models that make their own caches, such as Gemma 3; here it
-bounds the cache of every model, so a longer text can differ there. These are refused:
-
-- `load`: `lazy`, `trust_remote_code`; in `tokenizer_config` also `chat_template_type`,
-  `tool_parser_type` and `use_fast=False`; `tokenizer_config` of a GGUF file, whose header describes
-  the tokenizer; `revision` of a folder or a file
-- `kv_bits` other than 8 and 4, `kv_group_size` other than 64 and 32, and a `quantized_kv_start`
-  that a text can pass: rows are quantised when they are committed
-- `max_kv_size` with a prompt cache of another size, and prompt caches of several sizes in a batch
-- `prompt_cache` of mlx-lm, which holds rows of mlx-lm: use `make_prompt_cache`
-- `input_embeddings`, `stream`, `prefill_batch_size`
-- `BatchGenerator` and other names: the import error gives the reason
-
-Three things differ, and none changes the output distribution. First, `sampler` may be a
-`SamplingParams`; `make_sampler` returns one with mlx-lm's order of filters. Second, functions in
-`sampler` or `logits_processors` are called for every node of a draft, with the text up to that
-node, so they must not count their calls. Third, a prompt cache holds tokens, and the engine holds
-the rows: with several prompt caches in turn, the engine computes rows again. A call whose
-`max_kv_size` or `kv_bits` differ from the engine's gets its own cache, and its text is prefilled
-again unless a prompt cache holds it.
+the same position and meaning here, or raises a `TypeError` that names it and the reason.
+`docs/python.md`, "From mlx-lm", lists what is refused and the three things that differ.
 """
 
 from typing import Any
