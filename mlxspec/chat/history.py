@@ -89,7 +89,7 @@ class History:
             engine: Writes the replies; its context limits the prompts.
             system: System prompt, or None for the default of the chat template. A template without
                 a role for it gets it before the first message.
-            tools: JSON schemas of functions, as in `Tokenizer.apply_chat_template`.
+            tools: JSON schemas of functions, as in `ChatTemplate.render`.
             say: Called with one line for the user, such as an argument that the chat template
                 ignores; None makes it a Python warning.
 

@@ -58,7 +58,22 @@ class ChatTemplate:
         chat_template_args: Mapping[str, Any] | None = None,
         continue_final_message: bool = False,
     ) -> str:
-        """Return the text of a conversation, or of one that ends within its last message."""
+        """Return the text of a conversation.
+
+        Args:
+            messages: `role` and `content` of each message, and other keys that the template reads,
+                such as `tool_calls` and `reasoning_content`. Roles are "system", "user",
+                "assistant", "tool" and those that the template adds.
+            add_generation_prompt: End with the template's start of the model's reply.
+            tools: JSON schemas of the functions that the model may call.
+            chat_template_args: Further variables of the template, such as `enable_thinking`.
+            continue_final_message: End within the last message.
+
+        Raises:
+            ValueError: An argument of the template has a reserved name, or `tools` is no list of
+                JSON schemas.
+            UnsupportedOperationError: The model has no template, or the template raises.
+        """
         args = chat_template_args or {}
         if self._wrapped.chat_template is None:
             raise UnsupportedOperationError(

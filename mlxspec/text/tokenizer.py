@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.text.chat_template import ChatTemplate, Message, Tools
+from mlxspec.text.chat_template import ChatTemplate, Message
 from mlxspec.text.prompt import check_utf8
 from mlxspec.text.reasoning import ReasoningMarks
 
@@ -86,36 +86,9 @@ class Tokenizer:
             return bytes([int(text[3:5], 16)])
         return text.replace(_SPACE_MARK, " ").encode()
 
-    def apply_chat_template(
-        self,
-        messages: Sequence[Message],
-        *,
-        add_generation_prompt: bool = True,
-        tools: Tools = None,
-        chat_template_args: Mapping[str, Any] | None = None,
-    ) -> list[int]:
-        """Return the tokens of a conversation.
-
-        Args:
-            messages: `role` and `content` of each message, and other keys that the template reads,
-                such as `tool_calls` and `reasoning_content`. Roles are "system", "user",
-                "assistant", "tool" and those that the template adds.
-            add_generation_prompt: End with the template's start of the model's reply.
-            tools: JSON schemas of the functions that the model may call.
-            chat_template_args: Further variables of the template, such as `enable_thinking`.
-
-        Raises:
-            ValueError: An argument of the template has a reserved name, or `tools` is no list of
-                JSON schemas.
-            UnsupportedOperationError: The model has no template, or the template raises.
-        """
-        text = self.render_chat(
-            messages,
-            add_generation_prompt=add_generation_prompt,
-            tools=tools,
-            chat_template_args=chat_template_args,
-        )
-        return self.encode(text, add_special_tokens=False)
+    def apply_chat_template(self, messages: Sequence[Message], **how: Any) -> list[int]:
+        """Return the tokens of a conversation; see `ChatTemplate.render`."""
+        return self.encode(self.render_chat(messages, **how), add_special_tokens=False)
 
     def render_chat(self, messages: Sequence[Message], **how: Any) -> str:
         """Return the text of a conversation; see `ChatTemplate.render`."""
