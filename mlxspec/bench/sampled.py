@@ -90,7 +90,8 @@ def joint_distribution(
     waiting: list[tuple[Tokens, float, int]] = [((), 1.0, 1)]  # with the number of the next choice
     while waiting:
         begun, prob, number = waiting.pop()
-        begun = _with_forced(constraint, begun)
+        if constraint is not None:
+            begun += constraint.forced_run(MOST_FORCED - len(begun), begun)
         after = constraint.allowed(begun) if constraint else None
         if after is not None and (after.is_complete or len(begun) >= MOST_FORCED):
             probs[begun] = prob
@@ -108,15 +109,6 @@ def joint_distribution(
                 probs[reply] = prob * share
         probs[(*begun, OTHER)] = prob * max(1 - sum(shares.values()), 0.0)
     return JointDistribution(probs)
-
-
-def _with_forced(constraint: Constraint | None, begun: Tokens) -> Tokens:
-    while constraint is not None and len(begun) < MOST_FORCED:
-        after = constraint.allowed(begun)
-        if after is None or after.forced is None:
-            break
-        begun = (*begun, after.forced)
-    return begun
 
 
 def cases_of(

@@ -111,11 +111,11 @@ class Constraint:
             self._found[path] = self._after(path)
         return self._found[path]
 
-    def forced_run(self, most: int) -> Path:
-        """Return the tokens that certainly follow, at most `most`."""
+    def forced_run(self, most: int, path: Path = ()) -> Path:
+        """Return the tokens that certainly follow a path, at most `most`."""
         run: Path = ()
         while len(run) < most:
-            after = self.allowed(run)
+            after = self.allowed((*path, *run))
             if after is None or after.forced is None:
                 break
             run = (*run, after.forced)
