@@ -135,9 +135,10 @@ def _from_file(file: DrafterFile, context: DrafterContext, *, is_probed: bool = 
     match file.kind:
         case "table":
             tokenizer = context.loaded.tokenizer.fingerprint
-            return TableDrafter.load(file.path, context.target.vocab_size, tokenizer=tokenizer)
+            rows = load_table(file.path, context.target.vocab_size, tokenizer=tokenizer)
+            return TableDrafter(rows)
         case "draft-model":
-            return _draft_with(load_draft_model_file(file.path, context.loaded.tokenizer), context)
+            return _draft_with(load_draft_model_file(file, context.loaded.tokenizer), context)
         case _:
             return _head(str(file.path), context, is_probed=is_probed)
 

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from os import PathLike, fspath
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
 import mlx.nn as nn
@@ -31,7 +30,7 @@ from mlxspec.loading.folder import (
 from mlxspec.loading.gguf.config import gguf_config
 from mlxspec.loading.gguf.file import read_gguf
 from mlxspec.loading.gguf.header import GgufHeader, read_header
-from mlxspec.loading.heads.file import read_drafter_file
+from mlxspec.loading.heads.file import DrafterFile
 from mlxspec.loading.ports import is_ours
 from mlxspec.loading.precision import dtype_for, widen
 from mlxspec.loading.profile import check_size
@@ -42,8 +41,6 @@ from mlxspec.models.config import FAMILIES
 from mlxspec.models.weights import load_weights, words_of_loaded
 from mlxspec.params.load import Port
 from mlxspec.text.tokenizer import Tokenizer
-
-_DRAFT_MODEL = "draft-model"
 
 
 @dataclass(frozen=True)
@@ -122,23 +119,16 @@ def load_model(
     return replace(loaded, weights=words, sampling=recommended_sampling(found.path, say))
 
 
-def load_draft_model_file(path: str | PathLike[str], tokenizer: Tokenizer) -> LoadedModel:
+def load_draft_model_file(file: DrafterFile, tokenizer: Tokenizer) -> LoadedModel:
     """Return the draft model that was distilled for one target, whose tokenizer is `tokenizer`."""
-    file = read_drafter_file(Path(path))
-    if file is None or file.kind != _DRAFT_MODEL:
-        found = "no drafter of mlxspec" if file is None else f"a drafter of the kind {file.kind!r}"
-        raise UnsupportedModelError(
-            f"{fspath(path)} holds {found}, not a draft model: give a file made by "
-            f"`mlxspec train {_DRAFT_MODEL}`, a model folder or a GGUF file"
-        )
     config = ModelConfig.from_dict(file.config)
-    tensors, _ = read_safetensors(Path(path))
+    tensors, _ = read_safetensors(file.path)
     check_size(config, tensors)
     model = build_model(config)
     dtype = dtype_for("auto", config, tensors)
     stored = load_weights(model, tensors, file.config.get("quantization"), dtype)
     widen(model, tokenizer)
-    return LoadedModel(model, tokenizer, Path(path).stem, words_of_loaded(stored))
+    return LoadedModel(model, tokenizer, file.path.stem, words_of_loaded(stored))
 
 
 def adapted(module: nn.Module, tokenizer: Tokenizer, *, name: str, say: Say) -> LoadedModel:

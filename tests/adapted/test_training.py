@@ -21,6 +21,7 @@ from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
 from mlxspec.loading import LoadedModel, load_head
+from mlxspec.loading.heads.file import read_drafter_file
 from mlxspec.loading.load import load_draft_model_file
 from mlxspec.params import GenerationParams
 from mlxspec.train.data.corpus import GREEDY, DataSettings, load_corpus
@@ -91,7 +92,7 @@ def trained(loaded, kind, folder):
 
 def drafter_from(path, kind, loaded, target):
     if kind == "draft-model":
-        small = load_draft_model_file(path, loaded.tokenizer)
+        small = load_draft_model_file(read_drafter_file(path), loaded.tokenizer)
         return DraftModelDrafter(Decoder(small.model), VOCAB)
     (drafter,) = head_drafters(load_head(path, loaded.config), target)
     return drafter

@@ -12,6 +12,7 @@ import mlx.core as mx
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafting.heads import head_drafters
+from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import load_head
 from mlxspec.loading.heads.file import read_drafter_file, save_head
 from mlxspec.loading.heads.torch_file import read_torch_file
@@ -168,7 +169,10 @@ class DraftModelTarget(Target):
         return f"{key} = {value!r:.60}"
 
     def read(self, folder: Path) -> None:
-        loaded = load_draft_model_file(folder / "m.safetensors", self._tokenizer)
+        file = read_drafter_file(folder / "m.safetensors")
+        if file is None:
+            raise UnsupportedModelError("the damage is in what says that it is a drafter")
+        loaded = load_draft_model_file(file, self._tokenizer)
         decoder = Decoder(loaded.model)
         decoder.observe([0, 1])
         mx.eval(decoder.next_logits())

@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 from mlxspec.budget import MeasuredBudget
 from mlxspec.budget.curve import CostBook, CostCurve
 from mlxspec.drafters.table.drafter import TableDrafter
-from mlxspec.drafters.table.file import save_table
+from mlxspec.drafters.table.file import load_table, save_table
 from mlxspec.drafters.table.memory import TableMemory
 from mlxspec.drafters.table.rows import extend
 from mlxspec.drafting.measured import load, store
@@ -83,7 +83,7 @@ class TableTarget(Target):
         return what
 
     def read(self, folder: Path) -> None:
-        drafter = TableDrafter.load(folder / "t.safetensors", VOCAB)
+        drafter = TableDrafter(load_table(folder / "t.safetensors", VOCAB))
         drafter.start([7, 8, 9], SAMPLING, KEY)
         assert_valid(drafter.propose(9, 12), 9, 12)
         for token in range(VOCAB):

@@ -80,7 +80,7 @@ def test_says_what_it_is_in_the_metadata_of_every_trained_drafter(table_file):
 def test_keeps_the_largest_token_of_a_vocabulary(tmp_path, vocab_size):
     path, last = tmp_path / "rows.safetensors", vocab_size - 1
     save_table(path, stored_rows({(last,): (1, {last: 0.9})}, {}, {}), vocab_size)
-    drafter = TableDrafter.load(path, vocab_size)
+    drafter = TableDrafter(load_table(path, vocab_size))
     assert list(drafter.next_probs(extend(0, last))) == [last]
 
 
@@ -100,7 +100,7 @@ def table_file(tmp_path):
 )
 def test_refuses_the_table_of_another_tokenizer(table_file, vocab_size, tokenizer, message):
     with pytest.raises(VocabularyMismatchError, match=message):
-        TableDrafter.load(table_file, vocab_size, tokenizer=tokenizer)
+        load_table(table_file, vocab_size, tokenizer=tokenizer)
     assert load_table(table_file, VOCAB, tokenizer="abc")[0].get(extend(0, 9))
 
 
@@ -113,21 +113,21 @@ def test_refuses_a_file_with_any_bit_flipped(tmp_path_factory, place, bit):
     content[place % len(content)] ^= 1 << bit
     path.write_bytes(content)
     with pytest.raises(MlxspecError, match=r"rows\.safetensors"):
-        TableDrafter.load(path, VOCAB)
+        load_table(path, VOCAB)
 
 
 @pytest.mark.parametrize("size", [0, 7, 200, -1])
 def test_refuses_a_file_cut_short(table_file, size):
     table_file.write_bytes(table_file.read_bytes()[:size])
     with pytest.raises(MlxspecError, match=r"rows\.safetensors"):
-        TableDrafter.load(table_file, VOCAB)
+        load_table(table_file, VOCAB)
 
 
 def test_tells_a_table_of_an_earlier_version_to_be_made_again(tmp_path):
     facts = {"table": json.dumps({"format": "mlxspec-table/1", "vocab_size": VOCAB})}
     save_file({"1.counts": np.zeros(0, np.uint8)}, tmp_path / "old.safetensors", facts)
-    with pytest.raises(MlxspecError, match=r"earlier version.*mlxspec train table"):
-        TableDrafter.load(tmp_path / "old.safetensors", VOCAB)
+    with pytest.raises(MlxspecError, match=r"old.safetensors is not a table.*mlxspec train table"):
+        load_table(tmp_path / "old.safetensors", VOCAB)
 
 
 def test_an_old_file_survives_a_failed_save(table_file, monkeypatch):
@@ -185,7 +185,7 @@ def test_refuses_rows_that_do_not_fit_each_other(table_file, arrays):
     with pytest.raises(
         MlxspecError, match=r"rows\.safetensors is damaged: its arrays of order [12]"
     ):
-        TableDrafter.load(table_file, VOCAB)
+        load_table(table_file, VOCAB)
 
 
 def test_refuses_types_of_numbers_that_numpy_does_not_have(table_file):
@@ -197,4 +197,4 @@ def test_refuses_types_of_numbers_that_numpy_does_not_have(table_file):
             header = header.replace(b'"shape": [2]', b'"shape": [1]')
         table_file.write_bytes(len(header).to_bytes(8, "little") + header + content[end:])
         with pytest.raises(MlxspecError, match=r"rows\.safetensors"):
-            TableDrafter.load(table_file, VOCAB)
+            load_table(table_file, VOCAB)

@@ -84,7 +84,7 @@ def test_a_trained_drafter_drafts_and_changes_nothing(kind, loaded, made):
     out, _ = made[kind]
     engine = make_engine(loaded.model, None)
     if kind == "draft-model":
-        small = load_draft_model_file(out, loaded.tokenizer)
+        small = load_draft_model_file(read_drafter_file(out), loaded.tokenizer)
         drafter = DraftModelDrafter(Decoder(small.model), 24)
     else:
         (drafter,) = head_drafters(load_head(out, loaded.config), engine.target)

@@ -12,12 +12,10 @@ https://arxiv.org/abs/2408.08696.)
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from os import PathLike
 
 import mlx.core as mx
 
 from mlxspec.drafters.base import TextDrafter
-from mlxspec.drafters.table.file import load_table
 from mlxspec.drafters.table.memory import TableMemory
 from mlxspec.drafters.table.rows import MAX_ORDER, LearnedRows, Rows, StoredRows, extend, shorten
 from mlxspec.drafts.round import Round
@@ -65,13 +63,6 @@ class TableDrafter(TextDrafter):
         self._prompt: Sequence[int] = ()
         self._context = 0
         self._forget()
-
-    @classmethod
-    def load(
-        cls, path: str | PathLike[str], vocab_size: int, *, tokenizer: str = ""
-    ) -> "TableDrafter":
-        """Return a drafter with the rows of a file; see `load_table`."""
-        return cls(load_table(path, vocab_size, tokenizer=tokenizer))
 
     def anew(self) -> "TableDrafter":
         return TableDrafter(

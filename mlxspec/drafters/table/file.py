@@ -21,7 +21,7 @@ from safetensors.numpy import save
 
 from mlxspec.drafters.table.rows import MAX_ORDER, StoredRows, pack, row_starts, unpack
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
-from mlxspec.loading.heads.file import FORMAT
+from mlxspec.loading.heads.file import FORMAT, read_drafter_file
 
 KIND = "table"
 _LAYOUT = 2
@@ -91,19 +91,24 @@ def load_table(
     """
     try:
         with safe_open(path, framework="np") as file:
-            metadata = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError, TypeError, AttributeError) as error:
         # TypeError and AttributeError come from number types that NumPy does not have.
         raise MlxspecError(f"cannot read the table {path}: {error}") from error
-    config = _config(path, metadata)
+    described = read_drafter_file(Path(path))
+    if described is None or (described.kind, described.config.get("layout")) != (KIND, _LAYOUT):
+        raise MlxspecError(
+            f"{path} is not a table that this version can read: give the file of a table, or make "
+            "it again with `mlxspec train table`"
+        )
+    config, card_text = described.config, json.dumps(described.card, sort_keys=True)
     own_tokenizer = config.get("tokenizer") or tokenizer
     if config.get("vocab_size") != vocab_size or (tokenizer and own_tokenizer != tokenizer):
         raise VocabularyMismatchError(
             f"the table {path} was made for a tokenizer of {config.get('vocab_size')} tokens, the "
             f"target has {vocab_size}, or others: use the table of this target, or none"
         )
-    if config.pop("crc32", None) != _checksum(arrays, config, metadata.get("card", "")):
+    if config.pop("crc32", None) != _checksum(arrays, config, card_text):
         raise MlxspecError(f"the table {path} is damaged (checksum): get or make it again")
     for order in range(1, MAX_ORDER + 1):
         if not _are_sound(arrays, order, vocab_size):
@@ -112,29 +117,6 @@ def load_table(
                 "or the vocabulary; get or make it again"
             )
     return [_from_arrays(arrays, order) for order in range(1, MAX_ORDER + 1)]
-
-
-def _config(path: str | os.PathLike[str], metadata: Mapping[str, str]) -> dict[str, Any]:
-    if "table" in metadata:
-        raise MlxspecError(
-            f"the table {path} was made by an earlier version, which this one cannot read: make "
-            "it again with `mlxspec train table`"
-        )
-    if (metadata.get("format"), metadata.get("kind")) != (FORMAT, KIND):
-        raise MlxspecError(
-            f"{path} is not a table: it has format {metadata.get('format')!r} and kind "
-            f"{metadata.get('kind')!r}; a table has {FORMAT!r} and {KIND!r}: give the file of a "
-            "table"
-        )
-    try:
-        config = json.loads(metadata.get("config", ""))
-    except (ValueError, RecursionError):
-        config = None
-    if not isinstance(config, dict) or config.get("layout") != _LAYOUT:
-        raise MlxspecError(
-            f"the table {path} is damaged, or made by a later version: get or make it again"
-        )
-    return config
 
 
 def _serialize(arrays: Arrays, config: Mapping[str, Any], card_text: str) -> bytes:

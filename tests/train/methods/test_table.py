@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mlxspec.drafters.table.drafter import TableDrafter
-from mlxspec.drafters.table.file import save_table
+from mlxspec.drafters.table.file import load_table, save_table
 from mlxspec.drafters.table.rows import extend
 from mlxspec.errors import MlxspecError
 from mlxspec.params import SamplingParams
@@ -165,6 +165,6 @@ def test_the_drafter_of_a_built_table_proposes_what_followed(tmp_path):
     texts = [([1, 2, 3], 4), ([2, 3, 4], 5), ([3, 4, 5], 6)] * 20
     path = tmp_path / "table.safetensors"
     save_table(path, build_table([_occurrences(texts)], VOCAB), VOCAB)
-    drafter = TableDrafter.load(path, VOCAB)
+    drafter = TableDrafter(load_table(path, VOCAB))
     drafter.start([1, 2, 3], None, None)
     assert drafter.propose(3, 3).tree.tokens.tolist() == [3, 4, 5, 6]
