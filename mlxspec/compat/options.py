@@ -27,9 +27,9 @@ class StepOptions:
     """Keyword arguments of `generate_step` and of mlx-lm's speculative decoding.
 
     `sampler` may be a function of log-probabilities; None is greedy. The reply is appended to
-    `prompt_cache`, the text before the prompt. `max_kv_size` and `kv_bits`, 8 or 4, are the
-    engine's own if None. `quantized_kv_start` is 0, or more than the text can reach, which then
-    stays without quantisation. The callback gets the number of prefilled and of all prompt tokens.
+    `prompt_cache`, the text before the prompt. `max_kv_size` and `kv_bits` are the engine's
+    own if None. `quantized_kv_start` is 0, or more than the text can reach, which then stays
+    without quantisation. The callback gets the number of prefilled and of all prompt tokens.
     """
 
     sampler: SamplingParams | Sampler | None = None

@@ -1,8 +1,8 @@
 """The kinds of stored rows of keys or values: plain, or packed by `mx.quantize`.
 
-A kind turns rows into the *planes* that a cache holds, and planes into what attention reads; the
-cache itself knows no kind. Packed rows are integers, with scales and biases by group. A product can
-use them in packed form, which loads a quarter or less of the bytes.
+A kind turns rows into the *planes* that a cache holds, and planes into what attention reads;
+`make_cache` in `kv/cache.py` chooses it. Packed rows are integers, with scales and biases by group.
+A product can use them in packed form, which loads a quarter or less of the bytes.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from typing import ClassVar
 import mlx.core as mx
 
 from mlxspec.errors import UnsupportedOperationError
+from mlxspec.params import KV_BITS, KV_BITS_IN_WORDS
 
 GROUP_SIZES = (64, 32)
 
@@ -39,8 +40,8 @@ class Quantization:
     @staticmethod
     def for_head_dim(bits: int, head_dim: int) -> "Quantization":
         """Return the packing for rows of `head_dim` values."""
-        if bits not in (4, 8):
-            raise ValueError(f"keys and values can be kept in 4 or 8 bits, not {bits}")
+        if bits not in KV_BITS:
+            raise ValueError(f"keys and values can be kept in {KV_BITS_IN_WORDS} bits, not {bits}")
         for group_size in GROUP_SIZES:
             if head_dim % group_size == 0:
                 return Quantization(bits, group_size)
@@ -74,6 +75,7 @@ class Quantization:
         octets = packed.view(mx.uint8)
         if self.bits == 8:
             return octets
+        assert self.bits == 4, f"words of {self.bits} bits a number are not taken apart here"
         pairs = octets.astype(mx.uint16)  # 0x00hl becomes 0x0h0l: the bytes l and h
         return ((pairs | (pairs << 4)) & 0x0F0F).view(mx.uint8)
 

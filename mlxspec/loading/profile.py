@@ -264,9 +264,8 @@ def check_size(config: ModelConfig, tensors: Mapping[str, mx.array]) -> None:
 def row_bytes(config: TargetConfig, item_size: int, kv_bits: int | None = None) -> int:
     """Return the bytes of the keys and values of one token in all layers.
 
-    `item_size` is the bytes of one number of the computation. `kv_bits` is 8 or 4, or None for keys
-    and values that are not quantised; heads that cannot be quantised raise
-    UnsupportedOperationError.
+    `item_size` is the bytes of one number of the computation. `kv_bits` is None for keys and values
+    that are not quantised; heads that cannot be quantised raise UnsupportedOperationError.
     """
     return _bytes(config.kv_numbers, config, item_size, kv_bits)
 

@@ -23,7 +23,7 @@ class Room:
     """The other contents of the memory: the cache of a model, and other models."""
 
     max_kv_size: int | None = None  # rows of a rotating cache; None for a full cache
-    kv_bits: int | None = None  # 8 or 4 for quantised keys and values
+    kv_bits: int | None = None  # None for keys and values that are not quantised
     beside: int = 0  # bytes of other models that stay loaded
     ranks: int = 1  # processes that share the model
 

@@ -73,6 +73,13 @@ def test_refuses_a_head_that_no_group_divides_and_other_numbers_of_bits(
         Quantization.for_head_dim(bits, head_dim)
 
 
+@pytest.mark.parametrize("bits", [2, 3, 6])
+def test_words_of_other_bits_are_not_taken_apart_as_if_they_had_four(bits):
+    (packed, *_) = mx.quantize(mx.ones((1, 64)), group_size=64, bits=bits)
+    with pytest.raises(AssertionError, match=f"words of {bits} bits"):
+        Quantization(bits, 64)._codes(packed)
+
+
 @pairwise(head_dim=[32, 64, 96, 128, 256], bits=[4, 8], dtype=[mx.float32, mx.float16, mx.bfloat16])
 def test_packed_rows_are_read_as_mlx_reads_them_bit_for_bit(bits, head_dim, dtype):
     packing = Quantization.for_head_dim(bits, head_dim)
