@@ -117,7 +117,7 @@ def batch_layout(
 
 
 def _paths(parents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (B, L) depths and (B, L, L) bool: True at [b, i, j] if j is i or an ancestor of i."""
+    """Return (B, L) depths and (B, L, L) bool, each as `DraftTree.ancestors`."""
     B, L = parents.shape
     sequences = np.arange(B)
     on_path = np.zeros((B, L, L), bool)
