@@ -9,7 +9,7 @@ from mlxspec_app.commands import COMMANDS
 from mlxspec_app.settings.file import Settings, value_of
 from mlxspec_app.settings.keys import tables
 from mlxspec_app.settings.keys.choices import key_list
-from mlxspec_app.settings.rules import rules
+from mlxspec_app.settings.rules import RULES
 from mlxspec_cli.parser import commands_of
 
 _DOORS = {"flag": "flag", "word": "slash word", "file": "place in the settings file"}
@@ -100,7 +100,7 @@ def _reasons(settings: Iterable[Setting]) -> Iterator[tuple[str, str, str]]:
 
 
 def _file_rows() -> Iterator[tuple[str, ...]]:
-    for name, rule in rules().items():
+    for name, rule in RULES.items():
         default = value_of(Settings(), name)
         shown = str(default).lower() if isinstance(default, bool) else repr(default)
         yield _code(name), _code(shown.replace("'", '"')), rule.allowed, rule.meaning

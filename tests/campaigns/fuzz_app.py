@@ -13,7 +13,7 @@ from mlxspec.errors import MlxspecError
 from mlxspec.train.data.prompts import read_prompts
 from mlxspec_app.settings.file import SettingsError, change_settings, read_settings
 from mlxspec_app.settings.keys.choices import all_bindings, usable_keys
-from mlxspec_app.settings.rules import rules
+from mlxspec_app.settings.rules import RULES
 from mlxspec_app.store.database import open_for_writing
 from mlxspec_app.store.errors import StoreError
 from mlxspec_app.store.restore import restore
@@ -38,7 +38,7 @@ class SettingsTarget:
             what, data = damaged(FULL.encode(), draw)
             path.write_bytes(data)
             return what
-        name = draw.choice([*rules(), *(f'keys."{key}"' for key in self._keys), *_NAMES])
+        name = draw.choice([*RULES, *(f'keys."{key}"' for key in self._keys), *_NAMES])
         value = draw.choice(_TOML)
         lines = FULL.splitlines()
         line = f"{name} = {value}"

@@ -14,7 +14,7 @@ from mlxspec_app.commands import COMMANDS
 from mlxspec_app.screens.settings import setting_options
 from mlxspec_app.settings.file import Settings
 from mlxspec_app.settings.keys.tables import CHAT
-from mlxspec_app.settings.rules import rules
+from mlxspec_app.settings.rules import RULES
 from mlxspec_cli.main import main
 from mlxspec_cli.parser import build_parser
 
@@ -81,7 +81,7 @@ def test_the_flag_of_a_setting_is_one_of_the_command_and_says_what_it_does(comma
 
 def test_the_settings_file_its_screen_and_the_manual_have_what_is_kept(page):
     shown = {option.id for option in setting_options(Settings(), {}, {})}
-    section, kept = page.split("### The settings file")[1], rules()
+    section, kept = page.split("### The settings file")[1], RULES
 
     def is_right(row):
         if row.file:
@@ -116,7 +116,7 @@ def test_the_manual_names_a_setting_and_its_doors(page):
 
 def test_every_slash_word_and_every_line_of_the_file_is_of_one_row():
     assert [command.name for command in COMMANDS if command.action == "adjust"] == list(ADJUSTABLE)
-    assert [name for name in rules() if name.startswith("sampling.")] == [
+    assert [name for name in RULES if name.startswith("sampling.")] == [
         name for name in STORED if name.startswith("sampling.")
     ]
     for door in Door.__args__:

@@ -18,7 +18,7 @@ from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.sessions.session import CHAT_DEFAULTS, ReplySettings
 from mlxspec_app.settings.file import Settings, value_of
 from mlxspec_app.settings.keys.choices import all_bindings, shown_keys, usable_keys
-from mlxspec_app.settings.rules import KEYS, SAMPLING, Rule, Value, rule_of, sections
+from mlxspec_app.settings.rules import KEYS, SAMPLING, SECTIONS, Rule, Value, rule_of
 from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.widgets.chat.key_footer import KeyFooter
 from mlxspec_app.widgets.chat.token_message import TokenMessage
@@ -219,7 +219,7 @@ def setting_options(
 ) -> list[Option]:
     """Return a row for every setting and key; `unset` has values that the file does not set."""
     options: list[Option] = []
-    for heading, names in sections().items():
+    for heading, names in SECTIONS.items():
         options.append(_heading(heading, is_first=not options))
         options += [Option(setting_row(settings, name, bindings, unset), name) for name in names]
     options.append(_heading("Keys", is_first=False))

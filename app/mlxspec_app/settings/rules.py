@@ -6,7 +6,6 @@ The rules of the sampling params come from the library's table; those of the app
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal, get_args
 
 from mlxspec.params.setting import Setting
@@ -16,6 +15,8 @@ from mlxspec_app.sessions.session import CHAT_DEFAULTS
 
 Value = bool | int | float | str
 ContextPolicy = Literal["ask", "drop", "rotate", "new"]
+# Those of `mlxspec_app.themes`, which a chat in plain lines does not import.
+_THEMES = ("mint", "day", "dusk", "contrast", "terminal", "terminal-light")
 _TOO_LARGE = 2**63  # TOML guarantees integers of 64 bits only
 
 
@@ -83,8 +84,9 @@ DEFAULTS: dict[str, Value] = {
 """Defaults of the sampling params of a chat, by dotted name; a model may recommend others."""
 
 _TEMPLATE = STORED["sampling.chat_template_args"]
-_OTHERS: dict[str, dict[str, Rule]] = {
+SECTIONS: dict[str, dict[str, Rule]] = {
     "Look": {
+        "theme": _choice(_THEMES, "colours of the app"),
         "ink": _choice(
             [ink.name for ink in INKS],
             "what the colours of the X-ray say at the start; /ink changes it for this session",
@@ -143,23 +145,10 @@ _OTHERS: dict[str, dict[str, Rule]] = {
         ),
     },
 }
+"""The rules of all settings except keys: heading to dotted name to rule, in order."""
 
-
-@cache
-def _theme() -> Rule:
-    from mlxspec_app.themes import THEMES  # late: a chat in plain lines needs none
-
-    return _choice([theme.name for theme in THEMES], "colours of the app")
-
-
-def sections() -> dict[str, dict[str, Rule]]:
-    """Return the rules of all settings except keys: heading to dotted name to rule, in order."""
-    return {**_OTHERS, "Look": {"theme": _theme(), **_OTHERS["Look"]}}
-
-
-def rules() -> dict[str, Rule]:
-    """Return the rules of all settings except keys, by dotted name."""
-    return {name: rule for section in sections().values() for name, rule in section.items()}
+RULES = {name: rule for section in SECTIONS.values() for name, rule in section.items()}
+"""The same rules by dotted name."""
 
 
 def rule_of(name: str) -> Rule:
@@ -169,10 +158,9 @@ def rule_of(name: str) -> Rule:
     """
     if name.startswith(f"{KEYS}."):
         return KEY_LIST
-    rule = next((section[name] for section in _OTHERS.values() if name in section), None)
-    if name != "theme" and rule is None:
-        raise ValueError(f"{name} is not a setting; known are {', '.join(rules())} and {KEYS}")
-    return rule or _theme()
+    if name not in RULES:
+        raise ValueError(f"{name} is not a setting; known are {', '.join(RULES)} and {KEYS}")
+    return RULES[name]
 
 
 def checked(name: str, value: Value | None) -> Value | None:

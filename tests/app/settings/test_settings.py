@@ -20,7 +20,8 @@ from mlxspec_app.settings.file import (
     value_of,
     with_value,
 )
-from mlxspec_app.settings.rules import rules
+from mlxspec_app.settings.rules import RULES
+from mlxspec_app.themes import THEMES
 from tests.support.settings_files import EVERYTHING, FULL, write
 
 
@@ -41,12 +42,16 @@ def test_without_a_file_everything_has_its_default(path):
 
 
 def test_every_setting_has_a_rule_and_its_default_keeps_it():
-    known = rules()
+    known = RULES
     plain = {f.name for f in fields(Settings)} - {"sampling", "keys"}
     sampling = {f"sampling.{name}" for name in EVERYTHING.sampling}
     assert set(known) == plain | sampling
     defaults = {name: value_of(Settings(), name) for name in known if name != "theme"}
     assert {name: known[name].read(value) for name, value in defaults.items()} == defaults
+
+
+def test_the_themes_are_those_that_there_are():
+    assert RULES["theme"].choices == tuple(theme.name for theme in THEMES)
 
 
 def test_the_defaults_of_sampling_are_those_of_the_library_but_for_what_a_chat_draws_with():
@@ -133,7 +138,7 @@ def test_a_file_that_cannot_be_read_is_said(path):
 
 def is_allowed(name, value):
     try:
-        rules()[name].read(value)
+        RULES[name].read(value)
     except ValueError:
         return False
     return True
@@ -142,7 +147,7 @@ def is_allowed(name, value):
 @configure(max_examples=100)
 @given(
     st.dictionaries(
-        st.sampled_from(sorted(rules())),
+        st.sampled_from(sorted(RULES)),
         st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     )
 )
@@ -181,7 +186,7 @@ def test_a_value_that_was_set_is_found_and_can_be_taken_back(name, value):
     ],
 )
 def test_a_typed_value_is_read_as_its_kind(name, text, value):
-    read = rules()[name].read_typed(text)
+    read = RULES[name].read_typed(text)
     assert read == value
     assert type(read) is type(value)
 
@@ -199,14 +204,14 @@ def test_a_typed_value_is_read_as_its_kind(name, text, value):
 )
 def test_a_typed_value_that_is_not_allowed_is_refused_in_words(name, text):
     with pytest.raises(ValueError, match="; allowed is "):
-        rules()[name].read_typed(text)
+        RULES[name].read_typed(text)
 
 
 # ---- changes -------------------------------------------------------------------------------
 
 
 def test_what_was_changed_is_read_back(path):
-    plain = {name: getattr(EVERYTHING, name) for name in rules() if "." not in name}
+    plain = {name: getattr(EVERYTHING, name) for name in RULES if "." not in name}
     sampling = {f"sampling.{name}": value for name, value in EVERYTHING.sampling.items()}
     keys = {f"keys.{name}": value for name, value in EVERYTHING.keys.items()}
     change_settings(path, {**plain, **sampling, **keys})

@@ -7,7 +7,7 @@ from mlxspec_app.conversation.events import SessionReady
 from mlxspec_app.screens.chat.screen import ChatScreen
 from mlxspec_app.screens.settings import SettingList, SettingsScreen
 from mlxspec_app.settings.file import Settings, read_settings
-from mlxspec_app.settings.rules import rules
+from mlxspec_app.settings.rules import RULES
 from mlxspec_app.user.paths import find_paths
 from mlxspec_app.user_data import UserData
 from tests.support.app_driver import running
@@ -36,7 +36,7 @@ async def kept(driver, user_data):
 
 
 def test_every_setting_has_its_words():
-    assert all(rule.meaning and rule.allowed for rule in rules().values())
+    assert all(rule.meaning and rule.allowed for rule in RULES.values())
 
 
 async def test_a_setting_shows_its_value_what_is_allowed_and_where_it_is_kept(user_data):
