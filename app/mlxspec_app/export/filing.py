@@ -30,7 +30,6 @@ class Format:
 
     name: str
     suffix: str
-    meaning: str
     module: str
     writer: str = "render"
 
@@ -43,13 +42,13 @@ class Format:
 FORMATS = {
     made.name: made
     for made in (
-        Format("html", ".html", "a page that plays it and works offline", "html"),
-        Format("svg", ".svg", "a picture of the coloured text", "svg", "picture"),
-        Format("animation", ".animation.svg", "an animated picture", "svg", "animation"),
-        Format("cast", ".cast", "a screencast for the terminal, asciicast v2", "film"),
-        Format("md", ".md", "the conversation as Markdown, with figures", "markdown"),
-        Format("text", ".md", "the conversation as Markdown, without figures", "markdown", "bare"),
-        Format("csv", ".csv", "a row for every round", "csv"),
+        Format("html", ".html", "html"),
+        Format("svg", ".svg", "svg", "picture"),
+        Format("animation", ".animation.svg", "svg", "animation"),
+        Format("cast", ".cast", "film"),
+        Format("md", ".md", "markdown"),
+        Format("text", ".md", "markdown", "bare"),
+        Format("csv", ".csv", "csv"),
     )
 }
 
