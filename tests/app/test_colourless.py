@@ -12,7 +12,7 @@ from mlxspec_app.conversation.messages import Span
 from mlxspec_app.text.rendering.document import Document
 from mlxspec_app.widgets.chat.painter import opens_round, with_tick
 from mlxspec_app.widgets.chat.token_message import TokenMessage
-from mlxspec_app.widgets.draft.marks import MARK_STYLES, SIGNS
+from mlxspec_app.widgets.draft.marks import KINDS
 from tests.support.app_driver import chat, replay
 from tests.traces import make_fake
 
@@ -48,8 +48,8 @@ def wrapped(width, *pieces):
 
 
 def test_every_verdict_differs_from_every_other_in_sign_and_most_in_weight():
-    assert len(set(SIGNS.values())) == len(SIGNS)
-    kept = [Style.parse(MARK_STYLES[mark].split(" ", 1)[1]) for mark in ("accepted", "bonus")]
+    assert len({kind.sign for kind in KINDS.values()}) == len(KINDS)
+    kept = [Style.parse(KINDS[mark].style.split(" ", 1)[1]) for mark in ("accepted", "bonus")]
     for one, other in combinations([*kept, Style.parse("strike")], 2):
         assert weight(one) != weight(other)
 

@@ -17,7 +17,7 @@ from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.rounds import Mark
 from mlxspec_app.text.bars import bar, columns, spark, split_cells
 from mlxspec_app.widgets.chat.explained import Explained
-from mlxspec_app.widgets.draft.marks import MARK_STYLES, MUTED, SIGNS
+from mlxspec_app.widgets.draft.marks import KINDS, MUTED
 
 HEADING = "$foreground bold"
 _MOST_POSITIONS = 8
@@ -86,8 +86,8 @@ def _kinds(stats: GenerationStats, width: int) -> list[Content]:
     rows = [heading("who wrote the tokens", f"{stats.generated_tokens} tok", width)]
     for kind in (*_KINDS, *([_FORCED] if stats.kinds.get(_FORCED) else [])):
         number = stats.kinds.get(kind, 0)
-        name = f"{SIGNS[kind] or '·'} {kind}".ljust(12)
-        style = MARK_STYLES[kind].split(" ")[0]
+        name = f"{KINDS[kind].sign or '·'} {kind}".ljust(12)
+        style = KINDS[kind].style.split(" ")[0]
         figure = (f"{number:>6}", "$foreground")
         rows.append(bar_row(width, (name, style), number / total, style, figure))
     return rows

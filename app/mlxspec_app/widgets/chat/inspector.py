@@ -17,7 +17,7 @@ from mlxspec_app.conversation.figures import prob
 from mlxspec_app.conversation.tokens import Step, TokenFacts
 from mlxspec_app.conversation.views import DEFAULT_VIEW, View
 from mlxspec_app.text.safe_text import safe_line, token_label
-from mlxspec_app.widgets.draft.marks import MARK_STYLES, MEANINGS, MUTED, PLAIN_WORDS, SIGNS, marked
+from mlxspec_app.widgets.draft.marks import KINDS, MUTED, PLAIN_WORDS, marked
 
 _MOST_RIVALS = 6
 _META = "alternative"
@@ -107,7 +107,7 @@ def _author(facts: TokenFacts) -> Content:
     """Return the token and who wrote it, in plain words."""
     name, style, meaning = PLAIN_WORDS[facts.token.kind == "accepted"]
     if facts.token.kind == "kept":
-        name, meaning = "kept", MEANINGS["kept"]
+        name, meaning = "kept", KINDS["kept"].meaning
     return Content.assemble(
         ("word   ", MUTED),
         (token_label(facts.text), style),
@@ -118,14 +118,14 @@ def _author(facts: TokenFacts) -> Content:
 
 def _origin(facts: TokenFacts) -> Content:
     kind = facts.token.kind
-    style = MARK_STYLES[kind]
+    sign, style, meaning = KINDS[kind]
     source = f", by {safe_line(facts.source)}" if facts.source else ""
     place = f"round {facts.round}, depth {facts.depth}, " if facts.round else ""
     return Content.assemble(
         ("token  ", MUTED),
-        (f"{SIGNS[kind]}{token_label(facts.text)}", style),
+        (f"{sign}{token_label(facts.text)}", style),
         (f"  {kind}", style.split(" ")[0]),
-        (f": {MEANINGS[kind]}{source}", MUTED),
+        (f": {meaning}{source}", MUTED),
         (f"   {place}id {facts.token.token}", MUTED),
     )
 

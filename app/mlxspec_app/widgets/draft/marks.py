@@ -1,31 +1,34 @@
 """How each kind of token is drawn: its sign, its styles and its meaning, in a legend too."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from textual.content import Content
 
 from mlxspec_app.conversation.rounds import Mark, MarkedToken
 
-SIGNS: dict[Mark, str] = {
-    "accepted": "✓",
-    "rejected": "✗",
-    "skipped": "·",
-    "corrected": "→",
-    "bonus": "✚",
-    "plain": "",
-    "forced": "▸",
-    "kept": "=",
+
+class Kind(NamedTuple):
+    """How a kind of token is drawn, and what it means."""
+
+    sign: str
+    style: str
+    meaning: str
+
+
+KINDS: dict[Mark, Kind] = {
+    "accepted": Kind("✓", "$spec-accepted bold", "drafted, and the target agreed"),
+    "corrected": Kind(
+        "→", "$spec-corrected bold underline", "the target's word where the draft was wrong"
+    ),
+    "bonus": Kind("✚", "$spec-bonus italic", "the target's word after a fully kept draft"),
+    "plain": Kind("", "$spec-plain", "decoded without a draft"),
+    "rejected": Kind("✗", "$spec-rejected strike", "drafted, and not what the target says"),
+    "skipped": Kind("·", "$spec-pending strike", "drafted after a rejected token, not checked"),
+    "forced": Kind("▸", "$spec-step-1 italic", "all that the grammar of the reply allowed"),
+    "kept": Kind("=", "$spec-muted", "from the earlier reply, up to the token you chose"),
 }
-MARK_STYLES: dict[Mark, str] = {
-    "accepted": "$spec-accepted bold",
-    "rejected": "$spec-rejected strike",
-    "skipped": "$spec-pending strike",
-    "corrected": "$spec-corrected bold underline",
-    "bonus": "$spec-bonus italic",
-    "plain": "$spec-plain",
-    "forced": "$spec-step-1 italic",
-    "kept": "$spec-muted",
-}
+MARK_STYLES: dict[Mark, str] = {mark: kind.style for mark, kind in KINDS.items()}
 QUIET_STYLES: dict[Mark, str] = {
     "accepted": "$spec-guess",
     "rejected": "$spec-muted strike",
@@ -38,16 +41,6 @@ QUIET_STYLES: dict[Mark, str] = {
 }
 """Styles outside the X-ray: right guesses have a tint, and are neither bold nor underlined."""
 MUTED = "$spec-muted"
-MEANINGS: dict[Mark, str] = {
-    "accepted": "drafted, and the target agreed",
-    "corrected": "the target's word where the draft was wrong",
-    "bonus": "the target's word after a fully kept draft",
-    "plain": "decoded without a draft",
-    "rejected": "drafted, and not what the target says",
-    "skipped": "drafted after a rejected token, not checked",
-    "forced": "all that the grammar of the reply allowed",
-    "kept": "from the earlier reply, up to the token you chose",
-}
 _STYLES: dict[Mark, str] = {"accepted": "$spec-accepted", "skipped": "$spec-pending"}
 NAME_CELLS = 12
 PLAIN_WORDS = (
@@ -61,7 +54,7 @@ def marked(token: MarkedToken, styles: Mapping[Mark, str] = MARK_STYLES) -> Cont
     """Return a token with the sign of its verdict; the sign is not struck through or underlined."""
     style = styles[token.mark]
     return Content.assemble(
-        (SIGNS[token.mark], style.replace(" strike", "").replace(" underline", "")),
+        (KINDS[token.mark].sign, style.replace(" strike", "").replace(" underline", "")),
         (token.label, style),
     )
 
@@ -78,13 +71,13 @@ def plain_legend() -> list[Content]:
 
 def legend() -> list[Content]:
     """Return a row for each mark."""
-    return [_row(mark, meaning) for mark, meaning in MEANINGS.items() if mark != "forced"]
+    return [_row(mark, kind) for mark, kind in KINDS.items() if mark != "forced"]
 
 
-def _row(mark: Mark, meaning: str) -> Content:
-    style = _STYLES.get(mark, MARK_STYLES[mark])
+def _row(mark: Mark, kind: Kind) -> Content:
+    style = _STYLES.get(mark, kind.style)
     return Content.assemble(
-        (f"{SIGNS[mark] or ' '} ", style.split(" ")[0]),
+        (f"{kind.sign or ' '} ", style.split(" ")[0]),
         (mark, style),
-        (" " * (NAME_CELLS - len(mark)) + meaning, MUTED),
+        (" " * (NAME_CELLS - len(mark)) + kind.meaning, MUTED),
     )
