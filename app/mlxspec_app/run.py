@@ -16,7 +16,7 @@ from textual.screen import Screen
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.picker.catalogue import Introduction
+from mlxspec_app.picker.catalogue import Cards
 from mlxspec_app.sessions.servers import FeedItem
 from mlxspec_app.sessions.session import Session
 from mlxspec_app.text.safe_text import safe_line, safe_text
@@ -36,7 +36,7 @@ def run_chat(
     user_data: UserData | None = None,
     inline: bool = False,
     continues: bool = False,
-    introduce: Callable[[], Introduction] | None = None,
+    introduce: Callable[[], Cards] | None = None,
 ) -> int:
     """Run the chat and print its text.
 

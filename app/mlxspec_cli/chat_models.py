@@ -18,7 +18,7 @@ from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec.errors import MlxspecError
 from mlxspec.params import DEFAULT_MODEL, Options, SamplingParams
 from mlxspec_app.conversation.events import ModelChoice
-from mlxspec_app.picker.catalogue import Introduction
+from mlxspec_app.picker.catalogue import Cards, gigabytes
 from mlxspec_app.sessions.driver import ProgressCallback, ShouldStop
 from mlxspec_cli.arguments import options
 
@@ -75,25 +75,40 @@ class ChatCatalogue:
         return DrafterFinder()
 
 
-def introduce(model: str) -> Introduction:
-    """Return the facts for the cards of the first run; `model` "" means the default one."""
+def introduce(model: str) -> Cards:
+    """Return the facts on this machine and on a model; "" means the default one."""
     with IMPORTING:
         from mlxspec.drafting.catalogue import find_model
 
-    facts = backend.facts()
     entry = find_model(model or _DEFAULT)
-    return Introduction(
-        device=facts.device,
-        cores=facts.cores,
-        memory_gb=facts.memory_gb,
-        computes_on=_NAMES.get(facts.backend, "nothing yet"),
-        blas=facts.blas,
-        is_slow=facts.is_stock_blas,
-        model=model or DEFAULT_MODEL,
-        model_gb=entry.size_gb if entry is not None else None,
-        fit=entry.fit_in(usable_gb()) if entry is not None and not entry.problem else None,
-        has_model=entry is not None and entry.is_here,
-    )
+    lines = model_lines(model or DEFAULT_MODEL, entry, usable_gb())
+    return {"machine": machine_lines(backend.facts()), "model": lines}
+
+
+def machine_lines(facts: backend.DeviceFacts) -> list[str]:
+    """Return what a machine is, and whether drafting can pay on it."""
+    where = f"with {facts.blas}" if facts.blas else ""
+    name = _NAMES.get(facts.backend, "nothing yet")
+    return [
+        f"{facts.device}, {facts.cores} cores, {facts.memory_gb:.0f} GB of memory",
+        f"MLX computes on {name} {where}".strip() + ".",
+        "That library checks n guesses no faster than n words, so drafting cannot pay: "
+        "`mlxspec doctor` says how to get a faster one."
+        if facts.is_stock_blas
+        else "Checking several guesses at once costs hardly more than one: drafting can pay.",
+    ]
+
+
+def model_lines(name: str, entry: ModelEntry | None, memory_gb: float) -> list[str]:
+    """Return what is known of a model, on a machine whose models may use so much memory."""
+    lines = [name if entry is None else f"{name}, {gigabytes(entry.size_gb)}"]
+    if entry is not None and not entry.problem:
+        fits = entry.fit_in(memory_gb) == "fits"
+        may_not = "It may not fit in memory: a smaller or more quantised one is safer."
+        lines.append("It fits in memory." if fits else may_not)
+    is_here = entry is not None and entry.is_here
+    lines.append("It is on this disk." if is_here else "It is being downloaded, just this once.")
+    return [*lines, "The drafter that is fastest here is found by measuring, once for each model."]
 
 
 class SessionModels:

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from mlxspec.device import backend
+from mlxspec.device.backend import DeviceFacts
+from mlxspec.drafting.entries import ModelEntry
 from mlxspec_app.conversation.events import LoadProgress, SessionOpening, SessionReady
-from mlxspec_app.picker.catalogue import Introduction
 from mlxspec_app.playback import demo
 from mlxspec_app.screens.chat.screen import ChatScreen
 from mlxspec_app.screens.first_run import FirstRunScreen, RecordedRace
@@ -14,12 +16,14 @@ from mlxspec_app.user.paths import find_paths
 from mlxspec_app.user_data import UserData, find_user_data
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_cli import chat_models
-from mlxspec_cli.chat_models import introduce
+from mlxspec_cli.chat_models import introduce, machine_lines, model_lines
 from tests.support.app_driver import running
 from tests.support.model_folders import save_folder, save_json
 from tests.support.scripted_session import ScriptedSession
 
-FACTS = Introduction("A chip", 8, 16.0, "the CPU", "a library", False, "Small", 0.1, "fits", False)
+MACHINE = DeviceFacts("A chip", "cpu", "a library", False, 16.0, 8, "Linux", "3.11", "0.32")
+MODEL = ModelEntry("small", "Small", 0.1, memory_gb=0.1, is_here=False)
+FACTS = {"machine": machine_lines(MACHINE), "model": model_lines("Small", MODEL, 16.0)}
 
 
 @pytest.fixture
@@ -117,35 +121,46 @@ async def test_it_is_shown_once(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "line"),
+    ("lines", "line"),
     [
-        ({"is_slow": True}, "drafting cannot pay: `mlxspec doctor` says"),
-        ({"blas": "", "computes_on": "the GPU, by Metal"}, "MLX computes on the GPU, by Metal."),
-        ({"fit": "tight"}, "It may not fit in memory"),
-        ({"fit": "too large"}, "It may not fit in memory"),
-        ({"model_gb": None, "fit": None, "has_model": True}, "It is on this disk."),
-        ({}, "It fits in memory."),
+        (
+            machine_lines(replace(MACHINE, is_stock_blas=True)),
+            "drafting cannot pay: `mlxspec doctor`",
+        ),
+        (machine_lines(MACHINE), "MLX computes on the CPU with a library."),
+        (
+            machine_lines(replace(MACHINE, blas="", backend="metal")),
+            "MLX computes on the GPU, by Metal.",
+        ),
+        (model_lines("Small", MODEL, 0.11), "It may not fit in memory"),
+        (model_lines("Small", MODEL, 0.09), "It may not fit in memory"),
+        (model_lines("Small", replace(MODEL, is_here=True), 16.0), "It is on this disk."),
+        (model_lines("Small", None, 16.0), "Small\nIt is being downloaded"),
+        (model_lines("Small", MODEL, 16.0), "Small, 100 MB\nIt fits in memory."),
     ],
 )
-def test_the_machine_and_the_model_are_told_as_they_are(change, line):
-    facts = replace(FACTS, **change)
-    assert line in "\n".join([*facts.machine_lines(), *facts.model_lines()])
+def test_the_machine_and_the_model_are_told_as_they_are(lines, line):
+    assert line in "\n".join(lines)
 
 
 def test_the_facts_are_those_of_this_machine_and_model(tmp_path, monkeypatch):
     monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     default = introduce("")
-    assert (default.model, default.has_model) == ("SmolLM2-135M-Instruct", False)
-    assert default.model_gb == pytest.approx(0.093, abs=0.001)  # of the download
-    assert default.memory_gb > 0
+    assert f"{backend.facts().memory_gb:.0f} GB of memory" in default["machine"][0]
+    name, _, where, _ = default["model"]
+    assert name == "SmolLM2-135M-Instruct, 93 MB"  # of the download
+    assert where == "It is being downloaded, just this once."
     model = tmp_path / "m.gguf"
     model.write_bytes(b"0" * 2_000_000)
-    assert introduce(str(model)).model_gb == pytest.approx(0.002)
-    assert introduce(str(model)).fit is None
-    assert introduce("someone/else").has_model is False
+    name, where, _ = introduce(str(model))["model"]
+    assert (name, where) == (f"{model}, 2 MB", "It is on this disk.")
+    assert introduce("someone/else")["model"][:2] == [
+        "someone/else",
+        "It is being downloaded, just this once.",
+    ]
     folder = save_folder(tmp_path / "tiny")
     save_json(folder / "tokenizer_config.json", {"chat_template": "{{ messages }}"})
-    assert introduce(str(folder)).fit == "fits"
+    assert "It fits in memory." in introduce(str(folder))["model"]
     monkeypatch.setattr(chat_models, "usable_gb", lambda: 1e-9)
-    assert introduce(str(folder)).fit == "too large"
+    assert "It fits in memory." not in introduce(str(folder))["model"]

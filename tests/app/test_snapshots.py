@@ -24,7 +24,6 @@ from mlxspec_app.conversation.events import (
     SessionReady,
 )
 from mlxspec_app.conversation.fold import fold
-from mlxspec_app.picker.catalogue import Introduction
 from mlxspec_app.playback.race import Race, Track
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.screens.chat.context_full import ContextFullScreen
@@ -224,9 +223,12 @@ async def seeing_the_race(stage):
 
 
 async def introduced(stage):
-    facts = Introduction(
-        "A processor", 8, 16.0, "CPU", "OpenBLAS 0.3", False, "A model", 0.1, "fits", True
-    )
+    machine = [
+        "A processor, 8 cores, 16 GB of memory",
+        "MLX computes on CPU with OpenBLAS 0.3.",
+        "Checking several guesses at once costs hardly more than one: drafting can pay.",
+    ]
+    facts = {"machine": machine, "model": ["A model, 100 MB", "It fits in memory."]}
     await stage.app.push_screen(FirstRunScreen(lambda: facts, fold([OPENING, SessionReady()])))
     await once_read(stage)
 

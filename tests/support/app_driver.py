@@ -10,7 +10,7 @@ from textual.screen import Screen
 
 from mlxspec.trace.events import Event
 from mlxspec_app.app import MlxspecApp
-from mlxspec_app.picker.catalogue import Introduction
+from mlxspec_app.picker.catalogue import Cards
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.screens.chat.screen import ChatScreen
 from mlxspec_app.screens.conversation.screen import ConversationScreen
@@ -134,7 +134,7 @@ async def running(
     size: tuple[int, int] = (100, 30),
     theme: str | None = None,
     user_data: UserData | None = None,
-    introduce: Callable[[], Introduction] | None = None,
+    introduce: Callable[[], Cards] | None = None,
 ) -> AsyncIterator[Driver]:
     """Run the chat over any session."""
     app = MlxspecApp(lambda: ChatScreen(session, user_data, introduce), theme, user_data)

@@ -21,7 +21,7 @@ from mlxspec_app.conversation.figures import seconds
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.conversation.views import COLOURS
 from mlxspec_app.frames import frames_per_s
-from mlxspec_app.picker.catalogue import Introduction
+from mlxspec_app.picker.catalogue import Cards
 from mlxspec_app.playback.compare import compare
 from mlxspec_app.playback.demo import read_bundled
 from mlxspec_app.playback.race import Race, Track
@@ -154,7 +154,7 @@ class FirstRunScreen(SteadyModal[None]):
         Binding("escape", "dismiss", "Skip"),
     ]
 
-    def __init__(self, find_facts: Callable[[], Introduction], state: ChatState) -> None:
+    def __init__(self, find_facts: Callable[[], Cards], state: ChatState) -> None:
         """A thread calls `find_facts`, which can be slow; `state` changes while the model loads."""
         super().__init__()
         self._find_facts = find_facts
@@ -203,8 +203,8 @@ class FirstRunScreen(SteadyModal[None]):
         if self.is_mounted:
             self.app.call_from_thread(self._show_facts, facts)
 
-    def _show_facts(self, facts: Introduction) -> None:
-        for card, lines in (("machine", facts.machine_lines()), ("model", facts.model_lines())):
+    def _show_facts(self, facts: Cards) -> None:
+        for card, lines in facts.items():
             first, *rest = (safe_line(line) for line in lines)
             text = Content.assemble((first, "$foreground"), ("\n\n" + "\n".join(rest), _MUTED))
             # a query may find nothing: the user can close the cards before the facts come

@@ -19,7 +19,7 @@ from mlxspec_app.conversation.messages import Hit, Reply, find_words
 from mlxspec_app.conversation.orders import Prove, SetSystem, Stop
 from mlxspec_app.conversation.orders import Race as RunRace
 from mlxspec_app.conversation.tokens import Step
-from mlxspec_app.picker.catalogue import Introduction
+from mlxspec_app.picker.catalogue import Cards
 from mlxspec_app.playback.demo import read_bundled
 from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.playback.race import Race, Track
@@ -62,7 +62,7 @@ class ChatScreen(ConversationScreen):
         self,
         session: Session,
         user_data: UserData | None = None,
-        introduce: Callable[[], Introduction] | None = None,
+        introduce: Callable[[], Cards] | None = None,
         *,
         continues: bool = False,
     ) -> None:
