@@ -195,10 +195,7 @@ class OpenBatch:
 
     def _begin_reading(self, reply: Reply) -> ReplyWriter:
         self._share()  # the reader may hold the text of a reply that is written alone
-        prompt = reply.continuation.tokens
-        known = [common_length(spare.decoder.history, prompt) for spare in self._spare]
-        best = max(range(len(known)), key=known.__getitem__, default=None)
-        workspace = self._new_workspace() if best is None else self._spare.pop(best)
+        workspace = self._spare_workspace(reply) or self._new_workspace(reply)
         self._workspaces[reply] = workspace
         reply.draft_with(workspace.drafter)
         return self._write_alone(reply)
@@ -217,9 +214,28 @@ class OpenBatch:
         self._writers[reply] = writer
         return writer
 
-    def _new_workspace(self) -> Workspace:
+    def _spare_workspace(self, reply: Reply) -> Workspace | None:
+        """Take the spare workspace whose text begins most like a reply's, if there is one."""
+        reader, prompt = self.workspace.decoder, reply.continuation.tokens
+        fitting = [
+            spare
+            for spare in self._spare
+            if not self._shared or (spare.decoder is reader) == self._may_share(reply)
+        ]
+        known = [common_length(spare.decoder.history, prompt) for spare in fitting]
+        best = max(range(len(known)), key=known.__getitem__, default=None)
+        if best is None:
+            return None
+        self._spare.remove(fitting[best])
+        return fitting[best]
+
+    def _new_workspace(self, reply: Reply) -> Workspace:
         decoder = self.workspace.decoder
-        return self.workspace.like(decoder if self._shared else decoder.apart())
+        return self.workspace.like(decoder if self._may_share(reply) else decoder.apart())
+
+    def _may_share(self, reply: Reply) -> bool:
+        """Whether a reply may share forwards; their rows do not have the bits of its own."""
+        return self._shared is not None and not reply.job.params.exact
 
     def write(self) -> None:
         """Write a round of all running replies; those that are over leave."""
@@ -248,7 +264,7 @@ class OpenBatch:
 
     def _share(self) -> None:
         """Let the running replies share their forwards, if that is possible."""
-        for reply in self.running if self._shared else ():
+        for reply in filter(self._may_share, self.running):
             if writer := self._writers.pop(reply, None):
                 writer.leave()
                 assert self._shared

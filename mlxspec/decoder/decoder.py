@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
+from mlxspec.decoder.exact import CHUNK, ExactForm
 from mlxspec.decoder.forwards import Forwards
 from mlxspec.decoder.hidden import HiddenStateReader, HiddenStates, Readers
 from mlxspec.drafts.tree import DraftTree, check_branch
@@ -36,6 +37,7 @@ class Decoder:
         """Start with an empty history, over a kind of cache that the model supports."""
         check_cache(model, _kinds(cache))
         self.model = model
+        self.form: ExactForm | None = None
         self.revision = 0  # changes whenever the history changes
         rotates = cache is not None and cache.max_size is not None
         self.context_length = None if rotates else model.config.max_position_embeddings
@@ -43,6 +45,7 @@ class Decoder:
         self._forwards = Forwards(model, cache or Cache.for_model(model.config))
         self._history: list[int] = []
         self._last_hidden: mx.array | None = None  # (1, D), of the last committed token
+        self._num_read = 0  # first tokens of the history that are whole chunks of an exact text
         self._is_torn = False  # True: an interrupt left cache, history and readers inconsistent
 
     @property
@@ -58,7 +61,8 @@ class Decoder:
     @property
     def draft_support(self) -> DraftSupport:
         """The drafts that can be verified."""
-        return self.model.draft_support
+        is_exact, support = self.form is not None, self.model.draft_support
+        return "chain" if is_exact and support == "tree" else support
 
     @property
     def drafts(self) -> str:
@@ -90,6 +94,7 @@ class Decoder:
         """Return a decoder of the same model with an empty cache of the same kind."""
         other = type(self)(self.model, self.cache.empty_like())
         other.context_length = self.context_length
+        other.cache.steady = None
         return other
 
     # ---- text ------------------------------------------------------------------------------
@@ -99,9 +104,16 @@ class Decoder:
         self.revision += 1
         self.cache.reset()
         self._forwards.drop()
+        self._num_read = 0
         self._history.clear()
         self._last_hidden, self._is_torn = None, False
         self._readers.forget(0)
+
+    def be_exact(self, form: ExactForm | None) -> None:
+        """Decode exactly from now on, or, with None, no more; another form clears the history."""
+        if form != self.form:
+            self.form, self.cache.steady = form, None if form is None else form.steady
+            self.reset()
 
     def adopt(
         self, tokens: Sequence[int], cache: Cache, readers: Sequence[HiddenStateReader] = ()
@@ -113,6 +125,7 @@ class Decoder:
         """
         self._forwards.drop()
         self.revision += 1
+        self._num_read = 0
         self._forwards.cache, self._history = cache, list(tokens)
         self._last_hidden, self._is_torn = None, False
         self._readers = Readers(readers)
@@ -135,13 +148,40 @@ class Decoder:
     def observe(self, tokens: Sequence[int]) -> None:
         """Append tokens to the history, in chunks; if one fails, the earlier ones stay."""
         self._check_tokens(tokens)
-        for start in range(0, len(tokens), PREFILL_CHUNK):
-            chunk = list(tokens[start : start + PREFILL_CHUNK])
+        rest = list(tokens)
+        while rest:
+            length = self.chunk_length
+            chunk, rest = rest[:length], rest[length:]
             states = self._forwards.text(chunk)
             # Computed before the commit: a chunk that fails must not change the history.
             mx.eval(states.final[-1:], states.entering, self.cache.arrays)
+            is_whole = len(chunk) == CHUNK and self._num_read == len(self)
             self._commit_rows(range(len(chunk)), chunk, states)
+            self._num_read += len(chunk) * is_whole
             mx.eval(self.cache.arrays)
+
+    @property
+    def chunk_length(self) -> int:
+        """Number of tokens that the next forward of `observe` may read."""
+        return PREFILL_CHUNK if self.form is None else CHUNK - len(self) % CHUNK
+
+    def write(self, tokens: Sequence[int]) -> None:
+        """Append tokens as a reply has written them, which is not to the bits of `observe`."""
+        self._check_tokens(tokens)
+        assert self.form is not None, "elsewhere `observe` will do"
+        rest = list(tokens)
+        while rest:
+            most = 1 + self.most_nodes
+            run, rest = rest[:most], rest[most:]
+            chain = DraftTree.chain(mx.array(run, mx.int32))
+            mx.eval(self.forward_tree(chain.lengthened(self.form.width(len(run)))))
+            self.commit(range(len(run)))
+
+    @property
+    def most_nodes(self) -> int:
+        """The largest number of draft nodes that keep the form of the next forward."""
+        assert self.form is not None
+        return min(self.form.most_nodes, self.cache.steady_rows())
 
     def rollback_to(self, length: int) -> None:
         """Keep the first `length` tokens of the history.
@@ -162,6 +202,10 @@ class Decoder:
 
     def reusable(self, length: int) -> int:
         """Return the largest length up to `length` that a rollback reaches without a forward."""
+        if self.form is not None:
+            length = min(length, self._num_read) // CHUNK * CHUNK
+            if not self.cache.is_as_read(length):
+                return 0
         return 0 if self._is_torn else self.cache.nearest(length) or 0
 
     # ---- verifying drafts ------------------------------------------------------------------
@@ -273,6 +317,7 @@ class Decoder:
     def _truncate(self, length: int) -> None:
         self.revision += 1
         self.cache.truncate(length)
+        self._num_read = min(self._num_read, length)
         del self._history[length:]
         self._last_hidden = None
         self._readers.forget(length)
@@ -281,7 +326,7 @@ class Decoder:
         self.revision += 1
         before = self.cache, self._history, self._last_hidden, self._is_torn
         self._forwards.cache, self._history = self.cache.empty_like(), []
-        self._last_hidden, self._is_torn = None, False
+        self._last_hidden, self._is_torn, self._num_read = None, False, 0
         self._readers.forget(0)
         try:
             self.observe(tokens)

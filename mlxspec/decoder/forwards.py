@@ -49,6 +49,11 @@ class Forwards:
         self._windows = tuple(dict.fromkeys(model.config.layer_windows))
         self._lower: _Lower | None = None
 
+    @property
+    def are_exact(self) -> bool:
+        """Whether every row is computed to the same bits whatever stands beside it."""
+        return self.cache.steady is not None
+
     def text(self, tokens: Sequence[int]) -> HiddenStates:
         """Forget all staged rows, then stage a chain of tokens."""
         self.drop()
@@ -68,7 +73,7 @@ class Forwards:
     def tree(self, tree: DraftTree) -> HiddenStates:
         """Stage a tree; the lower layers of its first rows may already be computed."""
         lower, self._lower = self._lower, None
-        if lower is not None and self._continues(lower, tree):
+        if lower is not None and not self.are_exact and self._continues(lower, tree):
             states = self._guarded(lambda: self._finish(lower, tree))
         else:
             self.drop()
@@ -137,7 +142,7 @@ class Forwards:
 
     def _whole(self, tree: DraftTree) -> HiddenStates:
         # Contiguous rows, as those of a text, cost less: one position suffices.
-        if self.model.draft_support != "tree" or tree.n_nodes == 1:
+        if self.are_exact or self.model.draft_support != "tree" or tree.n_nodes == 1:
             return self._line(tree.tokens)
         positions = self.cache.offset + tree.depths
         return self._run(tree.tokens, positions, self._tree_masks(tree, 0))

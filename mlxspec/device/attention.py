@@ -31,11 +31,12 @@ class SharedMask:
     """The mask that all layers of one kind share; each form of it is made once.
 
     `mask` is (L, S) or (B, 1, L, S) bool, "causal" with the last query at the last key, or None for
-    no mask.
+    no mask. With `by_row`, a row must round alike wherever it stands among the L rows.
     """
 
-    def __init__(self, mask: mx.array | str | None) -> None:
+    def __init__(self, mask: mx.array | str | None, *, by_row: bool = False) -> None:
         self.mask = mask
+        self.by_row = by_row
         self._added: mx.array | None = None
 
     def shown(self, L: int, S: int) -> mx.array:
@@ -123,9 +124,30 @@ def _attend_on_cores(
 def _attend(
     queries: mx.array, keys: mx.array, values: mx.array, scale: float, mask: SharedMask
 ) -> mx.array:
+    if mask.by_row:
+        return _attend_by_head(queries, keys, values, scale, mask)
     scores = _scores(queries, keys, scale, mask)
     weights = exp(scores - scores.max(axis=-1, keepdims=True))
     output = (weights @ values) / weights.sum(axis=-1, keepdims=True)
+    return output.reshape(queries.shape)
+
+
+def _attend_by_head(
+    queries: mx.array, keys: mx.array, values: mx.array, scale: float, mask: SharedMask
+) -> mx.array:
+    """Attend with one product a head.
+
+    If heads shared a product, it would have more rows, and BLAS would compute them in blocks: the
+    place of a row in its block would decide how it is rounded.
+    """
+    B, _, L, D = queries.shape
+    Hkv, S = keys.shape[1:3]
+    grouped = (queries * scale).reshape(B, Hkv, -1, L, D)
+    scores = grouped @ keys[:, :, None].swapaxes(-1, -2)
+    if mask.mask is not None:
+        scores = scores + mask.added(1, L, S)
+    weights = exp(scores - scores.max(axis=-1, keepdims=True))
+    output = (weights @ values[:, :, None]) / weights.sum(axis=-1, keepdims=True)
     return output.reshape(queries.shape)
 
 

@@ -14,6 +14,7 @@ import mlx.core as mx
 
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.decoder.decoder import Decoder
+from mlxspec.decoder.exact import ExactForm
 from mlxspec.decoder.hidden import HiddenStateReader
 from mlxspec.device.backend import values
 from mlxspec.device.turns import device_turn
@@ -85,6 +86,9 @@ def call(decoder: Decoder, method: str, *numbers: Any) -> mx.array:
         arguments = [DraftTree(tokens, parents)]
     elif method == "extend_chain":
         arguments = [mx.array(numbers[0], mx.int32)]
+    elif method == "be_exact" and numbers[0] is not None:
+        rows, pads_keys = numbers[0]
+        arguments = [ExactForm(dict(rows), pads_keys)]
     result: mx.array = getattr(Decoder, method)(decoder, *arguments)
     mx.eval(result)  # every rank computes it now: one that left it lazy would let the others wait
     return result
@@ -128,6 +132,12 @@ class ShardedDecoder(Decoder):
     def reset(self) -> None:
         super().reset()
         self._later("reset")
+
+    def be_exact(self, form: ExactForm | None) -> None:
+        if form != self.form:
+            super().be_exact(form)
+            numbers = None if form is None else [list(form.rows.items()), form.pads_keys]
+            self._later("be_exact", numbers)
 
     def commit(self, path: Sequence[int]) -> None:
         with device_turn():

@@ -74,6 +74,11 @@ class DraftTree:
             mx.concatenate([self.tokens, tokens]), mx.concatenate([self.parents, parents])
         )
 
+    def lengthened(self, rows: int) -> "DraftTree":
+        """Return the chain with the root's token added at its end, `rows` nodes in total."""
+        extra = mx.broadcast_to(self.tokens[:1], (rows - self.n_nodes,))
+        return DraftTree.chain(mx.concatenate([self.tokens, extra]))
+
     def bounded(self, vocab_size: int) -> "DraftTree":
         """Return the tree with tokens and parents limited to valid indices.
 

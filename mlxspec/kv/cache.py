@@ -24,6 +24,7 @@ from mlxspec.device.packed import Quantization, Rows
 from mlxspec.errors import CacheError
 from mlxspec.kv.slots import Slots, runs
 from mlxspec.kv.states import Snapshot, States
+from mlxspec.kv.steady import Steady
 from mlxspec.kv.storage import RowStore
 from mlxspec.kv.windows import USUAL_EVICTION, Eviction, Mask, Windows, can_go_back
 from mlxspec.params import Options
@@ -56,6 +57,7 @@ class Cache:
         max_size: Largest number of committed rows of a rotating cache, or None for a full cache.
         keep: Number of attention sinks: first tokens that a rotating cache never evicts.
         windows: Per layer, the number of latest rows that a full cache must keep; None for all.
+        steady: How forwards keep their shapes while the text grows; None if they need not.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Cache:
         self.quantization = quantization
         self.windows = windows if windows and max_size is None else (None,) * num_layers
         self.eviction = eviction
+        self.steady: Steady | None = None
         self._slots = Slots(self.max_size, self.keep)
         self.num_layers = num_layers
         self._num_states = num_states
@@ -151,8 +154,8 @@ class Cache:
 
         Returns:
             Keys and values (B, Hkv, n_keys, D) of all rows that the layer holds: committed,
-                previously staged, new; `visible` gives the mask over them. They are packed in a
-                quantised cache.
+                previously staged, new, and blank ones up to `num_keys`; `visible` gives the mask
+                over them. They are packed in a quantised cache.
         """
         if keys.ndim != 4 or keys.shape[:3] != values.shape[:3]:
             raise CacheError(
@@ -163,10 +166,10 @@ class Cache:
         self._keys[layer].check(keys)
         self._values[layer].check(values)
         start = self.num_committed - self.num_evicted(layer) + self._staged[layer]
-        self._keys[layer].write(start, keys)
-        self._values[layer].write(start, values)
         self._staged[layer] += keys.shape[2]
-        end = start + keys.shape[2]
+        end = self.num_keys(self._staged[layer]) - self.num_evicted(layer)
+        self._keys[layer].write(start, keys, end)
+        self._values[layer].write(start, values, end)
         return self._keys[layer].read(end), self._values[layer].read(end)
 
     def visible(self, layer: int, mask: Mask) -> Mask:
@@ -182,6 +185,35 @@ class Cache:
     def num_committed(self) -> int:
         """Number of slots with committed rows, evicted ones included; staged rows follow them."""
         return self._slots.num_used(self.offset)
+
+    @property
+    def has_blank_keys(self) -> bool:
+        """Whether forwards read blank rows too, which a mask has to hide."""
+        return self.steady is not None and self.steady.pads_keys
+
+    def num_keys(self, staged: int) -> int:
+        """Return the number of keys, evicted ones included, once `staged` rows are staged."""
+        if self.steady is None:
+            return self.num_committed + staged
+        return self.steady.num_keys(self.num_committed, staged)
+
+    def steady_rows(self) -> int:
+        """Return how many rows can be committed before a forward has another shape."""
+        assert self.steady is not None, "without it every row changes the shape"
+        rows = [self.steady.room(self.num_committed)]
+        if self.max_size is not None:  # a ring that has wrapped holds its rows in another order
+            rows.append(self.max_size - self.offset)
+        for window, evicted in self._evicted.items():
+            if window is not None:
+                rows.append(self.eviction.next_at(window, evicted) - 1 - self.offset)
+        return max(0, min(rows))
+
+    def is_as_read(self, length: int) -> bool:
+        """Return whether the layers have evicted what they have after a text of this length."""
+        return all(
+            evicted == self.eviction.num_due(length, window, 0)
+            for window, evicted in self._evicted.items()
+        )
 
     @property
     def num_staged(self) -> int:

@@ -9,6 +9,7 @@ device once, instead of many small operations on the device.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import mlx.core as mx
 import numpy as np
@@ -38,10 +39,12 @@ def tree_masks(
     """
     rows = on_path.shape[0]
     if cache.max_size is None and set(windows) == {None}:
-        if on_path.shape == (1, 1):  # a root alone attends to all rows: attention needs no mask
+        if (
+            on_path.shape == (1, 1) and not cache.has_blank_keys
+        ):  # a root alone attends to all rows: attention needs no mask
             return {None: None}
         committed = mx.ones((rows, cache.num_committed), mx.bool_)
-        return {None: mx.concatenate([committed, on_path], axis=1)}
+        return {None: _with_blank_keys(cache, mx.concatenate([committed, on_path], axis=1))}
     past = mx.array(cache.committed_positions())
     committed = mx.ones((rows, past.shape[0]), mx.bool_)
     allowed = mx.concatenate([committed, on_path], axis=1)
@@ -53,7 +56,7 @@ def chain_masks(cache: Cache, length: int, windows: Iterable[int | None]) -> Mas
     """Return the masks of a chain of `length` new rows after the committed and staged rows."""
     windows = tuple(windows)
     staged = cache.num_staged
-    if cache.max_size is None and windows == (None,):
+    if cache.max_size is None and windows == (None,) and not cache.has_blank_keys:
         return {None: None if length == 1 else "causal"}
     positions = cache.offset + mx.arange(staged + length, dtype=mx.int32)
     on_path = positions[staged:, None] >= positions[None]
@@ -78,10 +81,19 @@ def _within_windows(
     windows: Iterable[int | None],
 ) -> Masks:
     age = positions[:, None] - key_positions[None]  # (L, n_keys)
+    fitted = partial(_with_blank_keys, cache)
     if cache.max_size is not None:
         ring = cache.max_size - cache.keep
         allowed = allowed & ((age < ring) | (key_positions < cache.keep)[None])
-    return {window: allowed if window is None else allowed & (age < window) for window in windows}
+    return {w: fitted(allowed if w is None else allowed & (age < w)) for w in windows}
+
+
+def _with_blank_keys(cache: Cache, mask: mx.array) -> mx.array:
+    """Return a mask that also hides the blank keys with which a steady forward fills a block."""
+    if not cache.has_blank_keys:
+        return mask
+    num_blank = cache.num_keys(mask.shape[1] - cache.num_committed) - mask.shape[1]
+    return mx.concatenate([mask, mx.zeros((mask.shape[0], num_blank), mx.bool_)], axis=1)
 
 
 # ---- a batch -----------------------------------------------------------------------------------

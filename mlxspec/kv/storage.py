@@ -79,11 +79,14 @@ class RowStore(_Planes):
         if self._shape not in (None, _shape(rows)):
             raise CacheError(f"rows (B, H, D, dtype) {_shape(rows)} do not fit {self._shape}")
 
-    def write(self, start: int, rows: mx.array) -> None:
-        """Write (B, H, L, D) `rows` into the slots from `start` on; add slots if needed."""
+    def write(self, start: int, rows: mx.array, needed: int = 0) -> None:
+        """Write (B, H, L, D) `rows` into the slots from `start` on.
+
+        Afterwards there are at least `needed` slots.
+        """
         self._shape = _shape(rows)
         planes = self._kind.pack(rows)
-        self._reserve(start + rows.shape[2], planes, rows.shape[0])
+        self._reserve(max(needed, start + rows.shape[2]), planes, rows.shape[0])
         self._put(start, planes)
         self._recent.append(planes)
 

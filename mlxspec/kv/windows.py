@@ -29,8 +29,16 @@ class Eviction:
     block: int = 128  # rows evicted at once, at least; each eviction copies the remaining rows
 
     def num_due(self, length: int, window: int | None, evicted: int) -> int:
-        """Return how many more rows a layer can evict once `length` tokens are committed."""
-        return 0 if window is None else max(0, length - window - self.slack - evicted)
+        """Return how many more rows a layer evicts once `length` tokens are committed.
+
+        They are whole blocks, so the sum depends on `length` alone, not on the commits before.
+        """
+        due = 0 if window is None else max(0, length - window - self.slack - evicted)
+        return due - due % self.block
+
+    def next_at(self, window: int, evicted: int) -> int:
+        """Return the number of committed tokens at which a layer evicts its next block."""
+        return evicted + self.block + window + self.slack
 
     def most_held(self, window: int) -> int:
         """Return the most committed rows that a layer holds."""

@@ -29,7 +29,7 @@ from mlxspec.loading import admissions
 from mlxspec.loading.examination import examine
 from mlxspec.loading.folder import ALONE, Checkpoint, Sharing, read_config, weight_files
 from mlxspec.loading.ports import why_not_ours
-from mlxspec.models.weights import quantize, stored_type
+from mlxspec.models.weights import kinds_of_weights, quantize, stored_type
 from mlxspec.text.tokenizer import Tokenizer
 
 _EVERY_S = 2.0  # between two lines about the progress of an examination
@@ -187,23 +187,11 @@ def _key(module: nn.Module, shared: str = "") -> str | None:
     except (KeyError, OSError, TypeError):
         return None
     args = repr(getattr(module, "args", None))
-    about = f"{source}\n{args}\n{_kinds_of_weights(module)}"
+    about = f"{source}\n{args}\n{kinds_of_weights(module)}"
     digest = hashlib.sha256(about.encode()).hexdigest()[:16]
     name = type(module).__module__.rsplit(".", 1)[-1]
     parts = f" {shared}" if shared else ""
     return f"{name} {digest}{parts}, {admissions.conditions()}"
-
-
-def _kinds_of_weights(module: nn.Module) -> list[str]:
-    """Return the types and packings of the weights: each of them runs in its own kernels."""
-    parts = [(type(part).__name__, vars(part)) for part in module.modules()]
-    packings = {
-        f"{name} {facts['bits']} {facts['group_size']} {facts.get('mode')}"
-        for name, facts in parts
-        if "bits" in facts and "group_size" in facts
-    }
-    flat: Any = tree_flatten(module.parameters())
-    return sorted(packings | {str(array.dtype) for _, array in flat})
 
 
 def stored_words(module: nn.Module) -> str:

@@ -121,7 +121,8 @@ class Model(nn.Module):
             )
         captured = {layers.start: x}
         placed = self.model.rope.prepared(positions, x.shape[1])
-        shared = {window: SharedMask(mask) for window, mask in masks.items()}
+        steady = getattr(cache, "steady", None) is not None
+        shared = {window: SharedMask(mask, by_row=steady) for window, mask in masks.items()}
         for index in layers:
             x = self.layers[index](x, cache, placed, shared)
             if index + 1 in capture:  # references to the other states would keep their memory

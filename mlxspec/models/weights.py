@@ -191,3 +191,15 @@ def _check_names(
 def _named(names: list[str]) -> str:
     rest = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def kinds_of_weights(module: nn.Module) -> list[str]:
+    """Return the types and packings of the weights: each of them runs in its own kernels."""
+    parts = [(type(part).__name__, vars(part)) for part in module.modules()]
+    packings = {
+        f"{name} {facts['bits']} {facts['group_size']} {facts.get('mode')}"
+        for name, facts in parts
+        if "bits" in facts and "group_size" in facts
+    }
+    flat: Any = tree_flatten(module.parameters())
+    return sorted(packings | {str(array.dtype) for _, array in flat})

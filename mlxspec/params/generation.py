@@ -4,7 +4,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from mlxspec.params.checks import function, functions, instance, refusal, text, texts, token_ids
+from mlxspec.params.checks import (
+    function,
+    functions,
+    instance,
+    refusal,
+    set_fields,
+    text,
+    texts,
+    token_ids,
+)
 from mlxspec.params.grammar import Grammar, grammar_of
 from mlxspec.params.sampling import SamplingParams
 from mlxspec.params.setting import (
@@ -71,6 +80,9 @@ class GenerationParams:
         exact_seed: Sampling drafters use the noise of the target's draws, and the match rule
             verifies their drafts (Daliri et al. 2024, https://arxiv.org/abs/2408.07978). At
             temperature 0 it has no effect.
+        exact: Decoding in forwards whose rows have the same bits, drafted or not, and the match
+            rule. A reply then depends on its prompt and settings alone: not on the drafter, on
+            what is cached, or on what runs beside it. At its first use a device is examined.
         prediction: It is drafted where the reply follows it. A wrong one costs nearly nothing.
         grammar: A JSON schema (a dict, a pydantic model or a path), or a `Grammar`. Tokens that it
             forbids have no probability; all others keep theirs in relation to each other. The reply
@@ -136,6 +148,12 @@ class GenerationParams:
         noun="SWITCH",
         absent={"file": "it makes one text repeatable"},
     )
+    exact: bool = setting(
+        False,
+        SWITCH,
+        "the reply of plain decoding to the last bit, for every drafter",
+        noun="SWITCH",
+    )
     chat_template_args: Mapping[str, Any] = setting(
         {},
         Range(str, ALLOWED, template_args),
@@ -195,6 +213,8 @@ class GenerationParams:
     def __post_init__(self) -> None:
         instance("sampling", self.sampling, SamplingParams)
         check_fields(self)
+        if self.exact:  # else a sampled draft would give another text of the same distribution
+            set_fields(self, exact_seed=True)
 
     @property
     def is_greedy(self) -> bool:

@@ -142,7 +142,10 @@ class Reply:
 
     def _guard_with(self, drafter: Drafter) -> None:
         self.drafter = drafter
-        self.guard = Guard(drafter, self._target.vocab_size, self._target.draft_support)
+        support = self._target.draft_support
+        if self.job.params.exact and support == "tree":  # see `decoder/exact.py`
+            support = "chain"
+        self.guard = Guard(drafter, self._target.vocab_size, support)
         self._is_drafting = False
 
     def start_drafter(self) -> None:

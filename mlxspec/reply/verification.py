@@ -29,8 +29,8 @@ NodeProcessor = Callable[[mx.array, DraftTree], mx.array]
 class Verification:
     """Verifies the drafts of one reply.
 
-    `reads_text` tells whether a node processor or the sampler needs the tokens of all earlier
-    rounds; if not, a round can start before the host has the tokens of the previous one.
+    `reads_text` tells whether a node processor, the sampler or an exact host needs the tokens of
+    all earlier rounds; if not, a round can start before the host has those of the previous one.
     """
 
     def __init__(self, params: GenerationParams, text: Sequence[int], vocab_size: int) -> None:
@@ -43,9 +43,12 @@ class Verification:
             self._chain.append(lambda logits, tree: process(processors, logits, tree, text))
         if sampling.logit_bias or sampling.has_penalties:
             self._chain.append(self._adjusted)
-        self.reads_text = bool(processors or params.sampler or sampling.has_penalties)
         # The host draws by itself, so it cannot ask a sampler.
         self._is_for_host = backend.verifies_on_host() and params.sampler is None
+        # Host and device round otherwise, so an exact reply is verified by one of them alone.
+        stays_on_host = params.exact and self._is_for_host
+        draws_from_text = processors or params.sampler or sampling.has_penalties
+        self.reads_text = bool(draws_from_text or stays_on_host)
 
     def constrain(self, constraint: Constraint) -> None:
         """Apply a grammar; call it before the first round."""

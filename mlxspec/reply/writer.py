@@ -16,6 +16,7 @@ from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.prefixes import PrefixCache
+from mlxspec.loading.exactness import exact_form
 from mlxspec.reply.pending import CertainRound, DeviceRound, PendingRound, ending_draft
 from mlxspec.reply.reply import Reply
 from mlxspec.reply.round import write_round
@@ -73,10 +74,12 @@ class ReplyWriter:
         decoder, tokens = self.decoder, self._reply.continuation.tokens[:-1]
         readers = self._reply.guard.active.readers
         self.leave()  # otherwise the rows that another reply left staged would be committed
+        decoder.be_exact(exact_form(decoder) if self._reply.job.params.exact else None)
         decoder.attach(readers)
         reused = decoder.reusable(common_length(decoder.history, tokens))
-        # Hidden states are not stored, so a drafter that needs them reads the whole prompt.
-        if not readers and reused < len(tokens):
+        # Hidden states are not stored, so a drafter that needs them reads the whole prompt. Exact
+        # rows of a prompt are not those of a reply, and stored ones may be either.
+        if not readers and decoder.form is None and reused < len(tokens):
             prefix = self._prefixes.find(tokens)
             if prefix.length > reused:
                 reused = prefix.length
@@ -105,10 +108,9 @@ class ReplyWriter:
 
         The last token is not read: it is the next root. At the end the rows are stored as a prefix.
         """
-        continuation, before = self._reply.continuation, len(self.decoder)
-        step = min(PREFILL_CHUNK, continuation.params.prefill_step_size or PREFILL_CHUNK, most)
+        before = len(self.decoder)
         while self.is_reading:
-            self.decoder.observe(continuation.tokens[len(self.decoder) : -1][:step])
+            self._read_chunk(most)
             self._has_read()
             if not self._is_moved:  # otherwise another reply could undo it after every chunk
                 break
@@ -116,6 +118,17 @@ class ReplyWriter:
             self.store()
         self._revision = self.decoder.revision
         return len(self.decoder) - before
+
+    def _read_chunk(self, most: int) -> None:
+        decoder, job = self.decoder, self._reply.job
+        done, tokens = len(decoder), self._reply.continuation.tokens
+        if decoder.form is None:
+            step = min(decoder.chunk_length, job.params.prefill_step_size or most, most)
+            decoder.observe(tokens[done:-1][:step])
+        elif done < len(job.prompt) - 1:  # a whole chunk: what other replies read must not cut it
+            decoder.observe(tokens[done : len(job.prompt) - 1][: decoder.chunk_length])
+        else:
+            decoder.write(tokens[done:-1])
 
     def _has_read(self) -> None:
         self._reply.has_read(len(self.decoder) + 1, self._num_reused)
@@ -155,7 +168,8 @@ class ReplyWriter:
 
     def store(self) -> None:
         """Store the rows of the text, so that a prompt with this prefix need not compute them."""
-        self._prefixes.add(self.decoder.history, self.decoder.cache.rows)
+        if self.decoder.form is None:
+            self._prefixes.add(self.decoder.history, self.decoder.cache.rows)
 
     def leave(self) -> None:
         """Drop a launched or interrupted round: roll the staged rows back."""
@@ -192,7 +206,8 @@ class ReplyWriter:
             return CertainRound(drafts)
         decoder, n_nodes = self.decoder, drafts.tree.n_nodes
         safe = replace(drafts, tree=drafts.tree.bounded(decoder.vocab_size))
-        tree = safe.tree.padded(self._rows(n_nodes))
+        rows, is_exact = self._rows(n_nodes), decoder.form is not None
+        tree = safe.tree.lengthened(rows) if is_exact else safe.tree.padded(rows)
         logits = decoder.logits(decoder.forward_tree(tree))[:n_nodes]
         num_top_tokens = self._reply.guard.active.num_top_tokens
         return self._reply.continuation.verify(drafts, logits, num_top_tokens, safe, num_pending)
@@ -253,8 +268,12 @@ class ReplyWriter:
 
     def _limit(self, num_pending: int = 0) -> int:
         limit = self._reply.continuation.draft_budget(self._room, num_pending)
+        if self.decoder.form is not None:
+            limit = min(limit, max(0, self.decoder.most_nodes - num_pending))
         return min(limit, self.most_nodes)
 
     def _rows(self, n_nodes: int) -> int:
         """Return the rows of the forward; rows that widen it would turn a chain into a tree."""
+        if self.decoder.form is not None:
+            return self.decoder.form.width(n_nodes)
         return self._budget.rows(n_nodes) if self.decoder.draft_support == "tree" else n_nodes

@@ -30,7 +30,7 @@ def lines(typed, **words):
     [
         ("/ver", ["/verify"]),
         ("/k", ["/k "]),
-        ("/ex", ["/export ", "/exact_seed ", "/quit"]),
+        ("/exp", ["/export "]),
         ("/theme mi", ["/theme mint"]),
         ("/export ", [f"/export {n}" for n in FORMATS]),
         ("/draft su", ["/draft suffix"]),

@@ -85,6 +85,7 @@ FIELDS = {
         "num_draft_tokens": whole(most=255),
         "chain_rule": or_none(one_of("block", "token")),
         "exact_seed": flag,
+        "exact": flag,
         "stop_repeats": flag,
         "grammar": Kind(
             [

@@ -25,6 +25,7 @@ presence_penalty = -0.5
 frequency_penalty = 0.25
 max_tokens = 64
 stop_repeats = false
+exact = true
 chat_template_args = "enable_thinking=false"
 
 [keys]
@@ -52,6 +53,7 @@ EVERYTHING = Settings(
         "frequency_penalty": 0.25,
         "max_tokens": 64,
         "stop_repeats": False,
+        "exact": True,
         "chat_template_args": "enable_thinking=false",
     },
     {"chat.stop": "ctrl+g", "chat.new": "f9,ctrl+b"},

@@ -1,0 +1,237 @@
+"""Exact replies: every token and every logit to the bit, whatever drafts, is cached or runs beside.
+
+The truth is the reply that plain decoding writes in forwards of the same form.
+"""
+
+from dataclasses import replace
+from functools import partial
+from itertools import count
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+
+from mlxspec.decoder.decoder import Decoder
+from mlxspec.decoder.exact import CHUNK, ExactForm
+from mlxspec.drafters.none import NoDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
+from mlxspec.engine.engine import Engine
+from mlxspec.loading import exactness
+from mlxspec.params import GenerationParams, SamplingParams
+from tests.engine.test_interrupts import DRAFTERS
+from tests.support.pairwise import each_value
+from tests.support.tiny import ToyTokenizer, make_cache, tiny_model
+from tests.support.tiny_adapted import SETTINGS, adapted
+
+PARAMS = {
+    "greedy": GenerationParams(max_tokens=40, exact=True, ignore_eos=True),
+    "sampled": GenerationParams(
+        max_tokens=40,
+        exact=True,
+        ignore_eos=True,
+        seed=5,
+        sampling=SamplingParams(temperature=1.0, top_p=0.95, repetition_penalty=1.1),
+    ),
+}
+PROMPT = [3, 7, 1, 3, 7, 1, 4, 3] * 3
+LONG = [(7 * i * i + 3 * i + 5) % 24 for i in range(CHUNK + 90)]  # of more than one chunk
+
+
+@pytest.fixture(autouse=True)
+def _own_records(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path))
+
+
+def engine_of(model, kind="full", make_drafter=lambda target: NoDrafter()):
+    decoder = Decoder(model, make_cache(model, kind))
+    return Engine(decoder, make_drafter(decoder), ToyTokenizer(model.config.vocab_size))
+
+
+def bits_of(engine, prompt, params, **arguments):
+    """The tokens of a reply, and the bits of the logits from which each was drawn."""
+    told = recorded(params)
+    for _ in engine.generate(prompt, told.params, **arguments):
+        pass
+    return told.bits
+
+
+class recorded:
+    """Settings of a reply whose tokens and logits are kept."""
+
+    def __init__(self, params):
+        self.bits = []
+        self.params = replace(params, on_logits=self._add)
+
+    def _add(self, tokens, logits):
+        rows = np.array(logits.astype(mx.float32))
+        self.bits += [(token, row.tobytes()) for token, row in zip(tokens, rows, strict=True)]
+
+
+MODELS = {dtype: tiny_model() for dtype in ("float32", "float16", "bfloat16")}
+for name, model in MODELS.items():
+    model.set_dtype(getattr(mx, name))
+
+
+@each_value(
+    drafter=list(DRAFTERS),
+    kind=("full", "rotating", "int8"),
+    params=list(PARAMS),
+    dtype=list(MODELS),
+)
+def test_a_drafted_reply_has_the_bits_of_a_plain_one(drafter, kind, params, dtype):
+    model, make = MODELS[dtype], partial(DRAFTERS[drafter], kind=kind)
+    drafted = engine_of(model, kind, make)
+    found = bits_of(drafted, PROMPT, PARAMS[params])
+    assert found == bits_of(engine_of(model, kind), PROMPT, PARAMS[params])
+    assert len(found) == 40
+
+
+def test_without_the_mode_the_bits_differ():
+    params = replace(PARAMS["greedy"], exact=False)
+    target = tiny_model(hidden_size=256, intermediate_size=512)
+    drafted = engine_of(target, make_drafter=lambda target: SuffixDrafter())
+    assert bits_of(drafted, PROMPT, params) != bits_of(engine_of(target), PROMPT, params)
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_models_of_mlx_lm_reply_exactly(kind):
+    model = adapted(kind)
+    found = [
+        bits_of(engine_of(model, make_drafter=make), PROMPT, PARAMS["greedy"])
+        for make in (lambda target: SuffixDrafter(), lambda target: NoDrafter())
+    ]
+    assert found[0] == found[1]
+
+
+def test_a_reply_does_not_depend_on_what_is_cached():
+    model = MODELS["float32"]
+    fresh = partial(engine_of, model, make_drafter=lambda target: SuffixDrafter())
+    used, params = fresh(), PARAMS["greedy"]
+    first = bits_of(used, LONG, params)
+    chat = [*LONG, *(token for token, _ in first), 1, 2]
+    assert bits_of(used, chat, params) == bits_of(fresh(), chat, params)
+    assert bits_of(used, LONG, params) == first
+
+
+def test_a_prompt_is_read_again_only_from_its_last_whole_chunk_on():
+    engine = engine_of(MODELS["float32"])
+    bits_of(engine, LONG, PARAMS["greedy"])
+    assert engine.target.reusable(len(LONG)) == CHUNK
+    usual = replace(PARAMS["greedy"], exact=False)
+    bits_of(engine, LONG, usual)  # whose rows are others
+    assert engine.target.form is None
+    bits_of(engine, LONG, PARAMS["greedy"])
+    assert engine.target.reusable(len(LONG)) == CHUNK
+
+
+def test_a_reply_does_not_depend_on_what_runs_beside_it():
+    model, params = MODELS["float32"], PARAMS["greedy"]
+    alone = bits_of(engine_of(model), LONG, params)
+    engine, told = engine_of(model, make_drafter=lambda target: SuffixDrafter()), recorded(params)
+    held = engine.generate(LONG, told.params)
+    for _ in range(12):
+        next(held)
+    bits_of(engine, PROMPT, replace(params, exact=False))  # takes the target
+    for _ in held:
+        pass
+    assert told.bits == alone
+
+
+def test_replies_of_an_open_batch_are_exact_beside_others_that_share_forwards():
+    model, params = MODELS["float32"], PARAMS["greedy"]
+    prompts = {"exact": LONG, "other": PROMPT, "usual": PROMPT[1:]}
+    told = {name: recorded(params) for name in prompts}
+    told["usual"].params = replace(told["usual"].params, exact=False)
+    engine = engine_of(model, make_drafter=lambda target: SuffixDrafter())
+    batch = engine.open_batch(prefix_bytes=1 << 20)
+    for name, prompt in prompts.items():
+        batch.join(prompt, told[name].params)
+    while batch.num_replies:
+        batch.step()
+    for name in ("exact", "other"):
+        assert told[name].bits == bits_of(engine_of(model), prompts[name], params)
+
+
+def test_kept_tokens_have_the_bits_that_the_reply_wrote():
+    engine, params = engine_of(MODELS["float32"]), PARAMS["greedy"]
+    whole = bits_of(engine, LONG, params)
+    kept = [token for token, _ in whole[:25]]
+    rest = bits_of(engine, LONG, params, kept=kept)
+    assert rest == whole[25:]
+
+
+# ---- the examination ---------------------------------------------------------------------------
+
+
+def clean_model():
+    """A model without rounding of its own: every number is a small whole one, at any width."""
+    model = tiny_model(max_position_embeddings=8192)
+    weights = dict(tree_flatten(model.parameters()))
+    zeros = {name: mx.zeros_like(array) for name, array in weights.items() if "proj" in name}
+    head, size = weights["lm_head.weight"], model.config.hidden_size
+    model.load_weights(
+        [
+            *zeros.items(),
+            ("model.embed_tokens.weight", mx.eye(*head.shape)),
+            ("model.norm.weight", mx.ones(size)),
+            ("lm_head.weight", mx.round(8 * head)),
+        ],
+        strict=False,
+    )
+    return model
+
+
+def found(monkeypatch, rounds_as):
+    """The form of a device that rounds the rows of a forward as `rounds_as(rows, keys)` says."""
+    forward = Decoder.forward_tree
+
+    def other(decoder, tree):
+        states = mx.round(forward(decoder, tree))
+        return states + rounds_as(tree.n_nodes, decoder.cache.num_keys(tree.n_nodes)) / 64
+
+    monkeypatch.setattr(Decoder, "forward_tree", other)
+    monkeypatch.setattr(exactness.backend, "is_cpu", lambda: False)
+    return exactness.find_form(Decoder(clean_model()))
+
+
+def as_metal(rows, keys):
+    """The kernels of a Mac for weights of 16 bits."""
+    return next(number for number, most in enumerate((1, 5, 15, 1 << 30)) if rows <= most)
+
+
+def test_widths_that_round_alike_are_found(monkeypatch):
+    form = found(monkeypatch, as_metal)
+    assert len({as_metal(width, 0) for width in form.rows}) == 1
+    assert all(width == num for width, num in form.rows.items())
+    assert min(form.rows) in (2, 6, 16)
+    assert max(form.rows) in (5, 15, 33)
+
+
+def test_a_device_whose_rounding_changes_after_a_long_text_is_caught(monkeypatch):
+    form = found(monkeypatch, lambda rows, keys: 0 if keys < 1024 else rows)
+    assert form == ExactForm(
+        {33: 33}, pads_keys=True
+    )  # one width; a block of keys has one rounding
+
+
+def test_a_device_whose_rounding_changes_from_forward_to_forward_decodes_plainly(monkeypatch):
+    numbers = count()
+    assert found(monkeypatch, lambda rows, keys: next(numbers)) == exactness.PLAIN
+
+
+def test_a_form_is_found_once_and_a_damaged_record_is_not_believed(monkeypatch):
+    said, model = [], tiny_model()
+    decoder = Decoder(model)
+    monkeypatch.setattr(exactness, "_known", {})
+    form = exactness.exact_form(decoder, said.append)
+    assert "once" in said[0]
+    monkeypatch.setattr(exactness, "_known", {})
+    assert exactness.exact_form(decoder, said.append) == form
+    assert len(said) == 2
+    key = exactness._key(decoder)
+    for rows in ({"4": 5}, {"0": 0}, {}, {"99": 99}, [], {"x": 1}):
+        exactness._RECORDS.store(key, {"rows": rows, "pads_keys": True})
+        assert exactness._stored(key) is None
+    exactness._RECORDS.store(key, {"rows": {"4": 4}, "pads_keys": True})
+    assert exactness._stored(key) == ExactForm({4: 4}, pads_keys=True)
