@@ -209,6 +209,8 @@ def _add_verify_options(parser: argparse.ArgumentParser) -> None:
     option(parser, "--drafters LIST", text, default="")
     text = "full, rotating, quantised; samples are drawn with the first one (all of them)"
     option(parser, "--caches LIST", text, default="full,rotating,quantised")
+    text = "exact replies: tokens and logits are those of plain decoding, and no bit differs"
+    option(parser, "--exact", text)
     option(parser, "--json", _JSON)
     group = parser.add_argument_group("how much")
     text = "lines of question_id, category and turns; defaults to that of bench"

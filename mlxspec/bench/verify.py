@@ -81,7 +81,7 @@ class GreedyCase:
 def check(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -> CheckResult:
     """Check a model with all caches and drafters of a plan."""
     notes: list[str] = []
-    contexts = _contexts(loaded, plan.caches, say, notes)
+    contexts = contexts_of(loaded, plan.caches, say, notes)
     first, start = Checker(contexts[0], plan, progress, notes), time.monotonic()
     cases = first.cases()  # first, so that an error does not come after minutes of other checks
     say(_estimate(time.monotonic() - start, first, len(contexts), len(cases)))
@@ -123,9 +123,10 @@ def _said(found: CacheCheck, say: Say) -> CacheCheck:
     return found
 
 
-def _contexts(
+def contexts_of(
     loaded: LoadedModel, caches: Sequence[Options], say: Say, notes: list[str]
 ) -> list[DrafterContext]:
+    """Return a context for each kind of cache; `notes` gets those that the model refuses."""
     contexts = []
     for options in caches:
         try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from mlxspec.budget.acceptance import IndexRates, PathRates
-from mlxspec.budget.curve import CostBook, CostCurve, DraftCost
+from mlxspec.budget.curve import CostBook, CostCurve, DraftCost, FittedCurve
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 
@@ -36,6 +36,8 @@ class Budget:
     """
 
     looks_ahead = False
+    # Returns the width of the forward over a number of rows, where not every width is exact.
+    fit: Callable[[int], int] | None = None
 
     def begin(
         self, drafter: str, temperature: float, context: int, measure: Measure | None
@@ -111,7 +113,7 @@ class MeasuredBudget(Budget):
         self._keep = keep
         self._learned: dict[tuple[str, float], _Estimates] = {}
         self._now = _Estimates()
-        self._curve: CostCurve | None = None
+        self._curve: CostCurve | FittedCurve | None = None
         self._context = 0
         self._allowance = _AT_FIRST  # plain rounds that probes may lose
         self._was_stopped = False
@@ -124,7 +126,7 @@ class MeasuredBudget(Budget):
         self._now = self._learned.setdefault(key, _Estimates())
         if measure is not None and self.costs.bucket(context) not in self.costs.curves:
             self.costs.add(context, measure())
-        self._curve, self._context = self.costs.at(context), context
+        self._go_to(context)
         self._grown = None
 
     def record(self, context: int, curve: CostCurve) -> None:
@@ -191,8 +193,11 @@ class MeasuredBudget(Budget):
                 self._learn_lazy(round, curve)
         earned = _EXPLORED * (round.draft_ms + round.target_ms) / curve.cost(1)
         self._allowance = min(self._allowance + earned, _MAX_SAVED_UP)
-        self._context += len(round.path)
-        self._curve = self.costs.at(self._context)
+        self._go_to(self._context + len(round.path))
+
+    def _go_to(self, context: int) -> None:
+        curve, self._context = self.costs.at(context), context
+        self._curve = FittedCurve(curve, self.fit) if curve and self.fit else curve
 
     def end(self) -> None:
         self._keep(self.costs)
@@ -209,14 +214,14 @@ class MeasuredBudget(Budget):
         self._allowance -= max(loss, 0.0)
         return True
 
-    def _is_usable(self, round: Round, curve: CostCurve) -> bool:
+    def _is_usable(self, round: Round, curve: CostCurve | FittedCurve) -> bool:
         """Return False for a round in which the program was suspended; a second in a row counts."""
         was_stopped = self._was_stopped
         ms = round.draft_ms + round.target_ms
         self._was_stopped = ms > _STOPPED * curve.cost(round.num_rows)
         return was_stopped or not self._was_stopped
 
-    def _learn_grown(self, grown: Draft, round: Round, curve: CostCurve) -> None:
+    def _learn_grown(self, grown: Draft, round: Round, curve: CostCurve | FittedCurve) -> None:
         now = self._now
         curve.observe(round.num_rows, round.target_ms)
         now.draft_ms += _RATE * (round.draft_ms - now.draft_ms)
@@ -226,7 +231,7 @@ class MeasuredBudget(Budget):
         kept = len(round.path) - certain
         now.saved_ms += _RATE * (kept * curve.cost(1) - ms - now.saved_ms)
 
-    def _learn_lazy(self, round: Round, curve: CostCurve) -> None:
+    def _learn_lazy(self, round: Round, curve: CostCurve | FittedCurve) -> None:
         now = self._now
         ms, forward_ms = round.draft_ms + round.target_ms, curve.raw(round.num_rows)
         if ms < forward_ms:  # draft and forward together took less than the forward's recorded cost

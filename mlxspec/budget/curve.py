@@ -8,7 +8,7 @@ width is interpolated, and the width is padded to a timed one unless it seems cl
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any
 
@@ -108,6 +108,21 @@ class CostCurve:
             self.ms = dict(sorted({**self.ms, width: expected}.items()))
         for other in self.ms:
             self.ms[other] *= change if other == width else change**_SHARED
+
+
+class FittedCurve:
+    """A cost curve where every forward has one of certain widths; methods as in `CostCurve`."""
+
+    def __init__(self, curve: CostCurve, fit: Callable[[int], int]) -> None:
+        """`fit` returns the width of a forward over a number of rows."""
+        self._curve, self.padded = curve, fit
+        self.raw, self.observe = curve.raw, curve.observe
+
+    def cost(self, width: int) -> float:
+        return self._curve.raw(self.padded(width))
+
+    def stale(self, most: int) -> list[int]:
+        return [width for width in self._curve.stale(most) if self.padded(width) == width]
 
 
 class DraftCost:

@@ -103,6 +103,7 @@ def engine_beside(engine: Engine, max_size: int | None, packing: Quantization | 
         weights=engine.weights,
         budget=engine.budget.fresh(),
         chain_rule=engine.chain_rule,
+        exact=engine.exact,
     )
 
 

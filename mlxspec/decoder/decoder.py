@@ -163,7 +163,7 @@ class Decoder:
     @property
     def chunk_length(self) -> int:
         """Number of tokens that the next forward of `observe` may read."""
-        return PREFILL_CHUNK if self.form is None else CHUNK - len(self) % CHUNK
+        return PREFILL_CHUNK if self.form is None else CHUNK
 
     def write(self, tokens: Sequence[int]) -> None:
         """Append tokens as a reply has written them, which is not to the bits of `observe`."""

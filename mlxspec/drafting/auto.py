@@ -137,6 +137,7 @@ def _apart(context: DrafterContext) -> DrafterContext:
         name=own.name,
         budget=own.budget,
         chain_rule=own.chain_rule,
+        exact=own.exact,
     )
     return replace(context, engine=engine)
 

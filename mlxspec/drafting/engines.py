@@ -139,6 +139,7 @@ def make_drafter_context(
         weights=loaded.weights,
         budget=budget or budget_for(loaded, cache),
         chain_rule=options.chain_rule,
+        exact=options.exact,
     )
     _bound_context(engine, options, say)
     return DrafterContext(engine, loaded, options, on_progress=on_progress, say=say)

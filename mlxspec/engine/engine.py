@@ -61,6 +61,7 @@ class Engine:
         name: Name of the target, for display.
         weights: Weight type as text, such as "float32".
         chain_rule: Verifies sampled chains if a reply's settings name no rule.
+        exact: Whether every reply is exact; see `GenerationParams`.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Engine:
         weights: str = "",
         budget: Budget | None = None,
         chain_rule: ChainRule = "block",
+        exact: bool = False,
     ) -> None:
         self.target = target
         self.drafter = drafter
@@ -81,6 +83,7 @@ class Engine:
         self.weights = weights
         self.budget: Budget = budget or FixedBudget()
         self.chain_rule = chain_rule
+        self.exact = exact
         self._newest: Reply | None = None  # it has the target, until it is over
         self._grammars = Grammars(tokenizer)
         self._at_close: list[weakref.finalize[..., Engine]] = []
@@ -190,7 +193,7 @@ class Engine:
             ContextLengthError: A prompt is longer than the model's context.
         """
         settings = BatchSettings(batch_size, rows_per_round)
-        jobs = jobs_of(prompts, params, self.target, self._grammars, self.chain_rule)
+        jobs = jobs_of(prompts, params, self.target, self._grammars, self._usual)
         function("should_stop", should_stop)
         function("stop_when", stop_when)
         costs = self.budget.recorded(max((len(job.prompt) for job in jobs), default=0))
@@ -249,8 +252,13 @@ class Engine:
         A long prompt and a large grammar take time here. Any thread may call it while others use
         the engine. It raises what `generate` raises.
         """
-        target, rule = self.target, self.chain_rule
-        return job_of(prompt, params, target, self._grammars, rule, model=self.name)
+        target, usual = self.target, self._usual
+        return job_of(prompt, params, target, self._grammars, usual, model=self.name)
+
+    @property
+    def _usual(self) -> GenerationParams:
+        """The settings of replies that leave them to the engine."""
+        return GenerationParams(chain_rule=self.chain_rule, exact=self.exact)
 
     def started(self, params: GenerationParams, drafter: str) -> GenerationStarted:
         """Return the start event of a reply with a drafter's name; an open batch tells none."""

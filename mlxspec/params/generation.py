@@ -229,12 +229,13 @@ class GenerationParams:
 def check_params(
     params: GenerationParams | None,
     vocab_size: int,
-    chain_rule: ChainRule = "block",
+    usual: "GenerationParams",
     name: str = "params",
 ) -> GenerationParams:
     """Return complete settings of a reply, checked against the vocabulary of a model.
 
-    `chain_rule` is the rule where the settings name none; `name` names them in messages.
+    `usual` has the rule of chains where the settings name none, and may make every reply exact;
+    `name` names the settings in messages.
     """
     params = instance(name, GenerationParams() if params is None else params, GenerationParams)
     for field_name, tokens in (
@@ -246,4 +247,5 @@ def check_params(
             if not 0 <= token < vocab_size:
                 allowed = f"token ids from 0 to {vocab_size - 1}"
                 raise refusal(field_name, allowed, token)
-    return replace(params, chain_rule=params.chain_rule or chain_rule)
+    rule, exact = params.chain_rule or usual.chain_rule, params.exact or usual.exact
+    return replace(params, chain_rule=rule, exact=exact)

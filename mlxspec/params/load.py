@@ -7,6 +7,7 @@ from typing import Literal, TypedDict, get_args
 from mlxspec.params.checks import name_or_path, refusal, text, whole
 from mlxspec.params.generation import CHAIN_RULES, ChainRule
 from mlxspec.params.setting import (
+    SWITCH,
     Range,
     Setting,
     check_fields,
@@ -105,6 +106,7 @@ class Options:
         depth: Also the length of the chain of a drafter that drafts chains, in place of
             `lookahead`.
         chain_rule: The settings of a reply may name another.
+        exact: See `GenerationParams`.
 
     Raises:
         ValueError: A value is of the wrong type or out of range.
@@ -196,6 +198,12 @@ class Options:
         one_of(CHAIN_RULES),
         "how sampled chains are verified; both keep the output distribution",
     )
+    exact: bool = setting(
+        False,
+        SWITCH,
+        "every reply is that of plain decoding to the last bit",
+        absent="a reply has its own setting",
+    )
     hosts: str | None = setting(
         None,
         Range(str, "a number, addresses separated by commas, or a hostfile", text),
@@ -239,4 +247,5 @@ class OptionsDict(TypedDict, total=False):
     branching: int | None
     depth: int | None
     chain_rule: ChainRule
+    exact: bool
     hosts: str | None

@@ -6,7 +6,7 @@ from typing import Any
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.grammar.compiled import Grammars
-from mlxspec.params import ChainRule, GenerationParams, check_params
+from mlxspec.params import GenerationParams, check_params
 from mlxspec.params.checks import is_list, token_ids, wrong_type
 from mlxspec.text.prompt import check_prompt
 
@@ -29,7 +29,7 @@ def jobs_of(
     params: GenerationParams | Sequence[GenerationParams] | None,
     target: Decoder,
     grammars: Grammars,
-    chain_rule: ChainRule = "block",
+    usual: GenerationParams,
 ) -> list[Job]:
     """Return one job per prompt; settings are for all prompts, or one per prompt."""
     if isinstance(prompts, str):
@@ -37,7 +37,7 @@ def jobs_of(
     listed = _listed("prompts", prompts, "a list of prompts")
     settings = _one_each(params, len(listed))
     return [
-        job_of(prompt, settings[index], target, grammars, chain_rule, index=index)
+        job_of(prompt, settings[index], target, grammars, usual, index=index)
         for index, prompt in enumerate(listed)
     ]
 
@@ -47,21 +47,21 @@ def job_of(
     params: GenerationParams | None,
     target: Decoder,
     grammars: Grammars,
-    chain_rule: ChainRule = "block",
+    usual: GenerationParams,
     *,
     model: str = "",
     index: int | None = None,
 ) -> Job:
     """Return one prompt and its settings, checked, and its grammar compiled.
 
-    Any thread may call it while another one uses the target. `chain_rule` applies if the settings
-    name no rule. Messages name the model, and the prompt by its index if there are several.
+    Any thread may call it while another one uses the target. `usual` is as in
+    `check_params`. Messages name the model, and the prompt by its index if there are several.
     """
     name, of = "the prompt", "params"
     if index is not None:
         name, of = f"prompt {index}", f"params of prompt {index}"
     encode = grammars.tokenizer.encode
-    own = check_params(params, target.vocab_size, chain_rule, of)
+    own = check_params(params, target.vocab_size, usual, of)
     allowed = "text, or token ids in a list or array"
     tokens = encode(prompt) if isinstance(prompt, str) else token_ids(name, prompt, allowed)
     check_prompt(tokens, target.vocab_size, target.context_length, model, name)

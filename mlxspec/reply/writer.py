@@ -157,6 +157,8 @@ class ReplyWriter:
         reply, params = self._reply, self._reply.job.params
         reply.start_drafter()
         measure = partial(quick_costs, self.decoder, params.num_draft_tokens + 1)
+        form = self.decoder.form
+        self._budget.fit = None if form is None else form.width
         is_worth_it = not reply.guard.is_plain and params.max_tokens >= _SHORT_REPLY
         self._budget.begin(
             reply.guard.active.name,

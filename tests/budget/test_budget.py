@@ -75,6 +75,18 @@ def test_no_more_nodes_than_there_are_and_no_more_than_allowed(ms, prob, count, 
     assert len(cut.sources) == len(cut.path_probs) == cut.tree.n_nodes - 1
 
 
+def test_where_every_forward_has_one_width_a_draft_fills_it():
+    budget = budget_of(LINEAR)
+    for fit, nodes in ((None, 0), (lambda rows: 8, 7)):
+        budget.fit = fit
+        budget.begin("d", 0.0, 0, None)
+        assert budget.cut(chain(0.3, 7)).tree.n_nodes == 1 + nodes
+    assert budget.rows(3) == 8
+    budget.fit = lambda rows: 4 if rows <= 4 else 16  # twelve rows more for one guess
+    budget.begin("d", 0.0, 0, None)
+    assert budget.cut(chain(0.3, 7)).tree.n_nodes == 4
+
+
 def test_a_fixed_budget_takes_what_is_allowed():
     draft = chain(0.1, 5)
     budget = FixedBudget()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
+import mlxspec
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.decoder.exact import CHUNK, ExactForm
 from mlxspec.drafters.none import NoDrafter
@@ -20,6 +21,7 @@ from mlxspec.engine.engine import Engine
 from mlxspec.loading import exactness
 from mlxspec.params import GenerationParams, SamplingParams
 from tests.engine.test_interrupts import DRAFTERS
+from tests.support.model_folders import save_folder
 from tests.support.pairwise import each_value
 from tests.support.tiny import ToyTokenizer, make_cache, tiny_model
 from tests.support.tiny_adapted import SETTINGS, adapted
@@ -159,6 +161,24 @@ def test_kept_tokens_have_the_bits_that_the_reply_wrote():
     kept = [token for token, _ in whole[:25]]
     rest = bits_of(engine, LONG, params, kept=kept)
     assert rest == whole[25:]
+
+
+@pytest.mark.parametrize("call", ["generate", "generate_batch"])
+def test_an_engine_that_is_exact_writes_every_reply_so(call):
+    usual = replace(PARAMS["greedy"], exact=False)
+    engine = engine_of(MODELS["float32"], make_drafter=lambda target: SuffixDrafter())
+    engine.exact, told = True, recorded(usual)
+    prompt = LONG if call == "generate" else [LONG]
+    for _ in getattr(engine, call)(prompt, told.params):
+        pass
+    assert told.bits == bits_of(engine_of(MODELS["float32"]), LONG, PARAMS["greedy"])
+
+
+def test_the_engine_that_load_returns_is_exact_where_that_is_asked(tmp_path):
+    folder = save_folder(tmp_path / "tiny")
+    for asked in (True, False):
+        with mlxspec.load(folder, drafter="none", exact=asked) as engine:
+            assert engine.exact is asked
 
 
 # ---- the examination ---------------------------------------------------------------------------

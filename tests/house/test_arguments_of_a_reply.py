@@ -11,7 +11,7 @@ import pytest
 
 from tests.house.sources import sources, text_of
 
-OWN = {"target", "drafter", "budget", "tokenizer", "name", "weights", "chain_rule"}
+OWN = {"target", "drafter", "budget", "tokenizer", "name", "weights", "chain_rule", "exact"}
 COMPLETES = "mlxspec/drafting/engines.py"
 SET = re.compile(rf"engine\.({'|'.join(OWN)})\b[\s,)]*(=(?!=)|in\b|:)")
 

@@ -122,6 +122,7 @@ FIELDS = {
         "branching": or_none(whole(1)),
         "depth": or_none(whole(1)),
         "chain_rule": one_of("block", "token"),
+        "exact": flag,
     },
     DraftLimits: {"branching": or_none(whole(1)), "depth": or_none(whole(1))},
     BatchSettings: {"batch_size": whole(1), "rows_per_round": whole(1)},

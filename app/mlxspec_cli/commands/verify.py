@@ -1,7 +1,7 @@
 """`mlxspec verify`: check that drafts do not change the output of a model on this machine.
 
 The exit code is 1 if a greedy reply differs from plain decoding at more than a near-tie, or if
-sampled replies have another distribution.
+sampled replies have another distribution; with `--exact` if any reply differs by a bit.
 """
 
 import json
@@ -14,6 +14,8 @@ from typing import Any
 from tqdm import tqdm
 
 from mlxspec.bench.arms import check_arms
+from mlxspec.bench.exact import check_exact
+from mlxspec.bench.exact import text as exact_text
 from mlxspec.bench.lengths import counts
 from mlxspec.bench.prompts import choose_questions, read_questions
 from mlxspec.bench.verify import Plan, check
@@ -29,8 +31,10 @@ def run(args: Namespace) -> int:
     """Check, and print the report."""
     plan = _plan(args)
     loaded = load_model(args.model, dtype=args.dtype, port=args.port, adapter=args.adapter)
-    result = check(loaded, plan, say, _progress)
-    print(json.dumps(as_json(result)) if args.json else text(result))
+    checked: Any = check_exact if args.exact else check
+    result = checked(loaded, plan, say, _progress)
+    report = exact_text if args.exact else text
+    print(json.dumps(as_json(result)) if args.json else report(result))
     return int(not result.is_lossless)
 
 
