@@ -7,6 +7,7 @@ import pytest
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.eagle.drafter import EagleDrafter
 from mlxspec.drafters.search.beam import BeamShape
+from mlxspec.kv.storage import GROWTH
 from mlxspec.params import SamplingParams
 from tests.support.eagle_reference import ReferenceDrafter, beam, paths_of
 from tests.support.pairwise import pairwise
@@ -100,6 +101,20 @@ def test_drafts_alike_however_the_text_was_read(kind_of_drafter, family, kind):
         done += count
         if done > 1:
             assert_drafts_as(truth, drafter, TEXT[:done], TEXT[done])
+
+
+@EACH
+def test_over_a_ring_features_that_it_will_never_need_are_given_back(kind_of_drafter):
+    """And the drafts stay those of a drafter computed from nothing, where the rows have moved."""
+    network = PLAIN[kind_of_drafter](MODELS["llama"])
+    target, drafter = make(network, MODELS["llama"], "rotating")
+    text = (TEXT * 8)[:310]
+    target.observe(text[:300])
+    for token in text[300:]:
+        target.observe([token])
+    assert drafter._features.arrays[0].shape[2] < 2 * GROWTH
+    truth = reference(network, MODELS["llama"], "rotating")
+    assert_drafts_as(truth, drafter, text, TEXT[0])
 
 
 @EACH

@@ -29,6 +29,7 @@ from mlxspec.drafts.shape import TreeShape
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import Masks, chain_masks, tree_masks
+from mlxspec.kv.storage import GROWTH, RowStore
 
 DEFAULT_LOOKAHEAD = 5
 _MAX_UNREAD = 64
@@ -67,7 +68,8 @@ class EagleDrafter(DrawingDrafter):
         self._head_rows = None  # of the target's head, for a reduced vocabulary
         if "lm_head" not in network and network.target_ids is not None:
             self._head_rows = target.model.head_rows(network.target_ids)
-        self._features: list[mx.array] = []  # features of the latest tokens, in pieces
+        self._features = RowStore(None)  # of the latest tokens, (1, 1, L, F)
+        self._num_features = 0  # rows of it in use
         self._unread: list[int] = []  # second tokens of the pairs that are not in the cache yet
         self._positions = mx.zeros((0,), mx.int32)  # positions of the staged rows
         self._num_chain = 0  # staged rows before those of the tree
@@ -89,14 +91,19 @@ class EagleDrafter(DrawingDrafter):
         if not tokens:
             return
         features = self.network.features(states)
-        self._unread += tokens if self._features else tokens[1:]
-        self._features.append(features)
+        self._unread += tokens if self._num_features else tokens[1:]
+        self._features.write(self._num_features, features[None, None])
+        self._features.forget()
+        self._num_features += len(tokens)
         self.num_read += len(tokens)
         if len(self._unread) >= _MAX_UNREAD:
             self._catch_up()
         size = self.cache.max_size
-        if size is not None and self.num_read > size:  # a wrapped ring never needs older features
-            self._features = [self._latest(len(self._unread) + 1)]
+        spare = self._num_features - len(self._unread) - 1
+        # A wrapped ring never needs older features.
+        if size is not None and self.num_read > size and spare >= GROWTH:
+            self._features.drop_first(spare, self._num_features)
+            self._num_features -= spare
 
     def forget(self, length: int) -> None:
         """Keep the first `length` tokens.
@@ -106,22 +113,22 @@ class EagleDrafter(DrawingDrafter):
         """
         if not length:
             self.cache.reset()
-            self.num_read, self._features, self._unread = 0, [], []
+            self.num_read, self._num_features, self._unread = 0, 0, []
+            self._features = RowStore(None)
         if length == self.num_read:
             return
         self.cache.rollback()
         num_pairs = self.num_pairs - (self.num_read - length)
-        self._cut(self.num_read - length)
+        self._num_features = max(0, self._num_features - (self.num_read - length))
         self.num_read = length
-        if self._features and num_pairs >= self.cache.offset:
+        if self._num_features and num_pairs >= self.cache.offset:
             del self._unread[num_pairs - self.cache.offset :]
-        elif self._features and self.cache.can_truncate(num_pairs):
+        elif self._num_features and self.cache.can_truncate(num_pairs):
             self._unread.clear()
             self.cache.truncate(num_pairs)
         else:
             self.cache.reset()
             self._unread.clear()
-            self._features = self._features[-1:]
 
     def _catch_up(self) -> None:
         """Commit the unread pairs and wait for the device, which bounds the memory."""
@@ -129,22 +136,11 @@ class EagleDrafter(DrawingDrafter):
         count = len(self._unread)
         self._run_chain(mx.array(self._unread, mx.int32), self._latest(count + 1)[:-1])
         self._end()
-        mx.eval(self.cache.arrays, self._features[-1])
+        mx.eval(self.cache.arrays, self._features.arrays)
 
     def _latest(self, count: int) -> mx.array:
-        pieces: list[mx.array] = []
-        for piece in reversed(self._features):
-            pieces.append(piece[-count:])
-            count -= pieces[-1].shape[0]
-            if not count:
-                break
-        return mx.concatenate(pieces[::-1])
-
-    def _cut(self, count: int) -> None:
-        while self._features and count >= self._features[-1].shape[0]:
-            count -= self._features.pop().shape[0]
-        if self._features and count:
-            self._features[-1] = self._features[-1][:-count]
+        (rows,) = self._features.arrays
+        return rows[0, 0, self._num_features - count : self._num_features]
 
     # ---- rounds ----------------------------------------------------------------------------
 
@@ -207,7 +203,7 @@ class EagleDrafter(DrawingDrafter):
         which replace those of the next token; None if there are no states before the root.
         """
         self.cache.rollback()
-        if not self._features:
+        if not self._num_features:
             return None
         tokens = mx.array([*self._unread, root], mx.int32)
         states, features = self._run_chain(tokens, self._latest(tokens.shape[0]))

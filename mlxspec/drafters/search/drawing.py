@@ -50,12 +50,13 @@ class DrawingDrafter(Drafter):
         self._key, self._position = key, len(prompt)
         has_penalties = self.sampling.has_penalties
         self._counts = TokenCounts.of(list(prompt), self._width) if has_penalties else None
+        self._uncounted: list[int] = []  # counted by the next draft: until then nobody evaluates it
 
     def update(self, round: Round) -> None:
         emitted = [*round.accepted, round.bonus_token]
         self._position += len(emitted)
         if self._counts:
-            self._counts = self._counts.add(emitted)
+            self._uncounted += emitted
 
     def grow(
         self,
@@ -98,6 +99,7 @@ class DrawingDrafter(Drafter):
         logits = spread(logits, target_ids, self._width)
         if self._counts is None:
             return NodeDistributions(self.sampling, logits)
+        self._counts, self._uncounted = self._counts.add(self._uncounted), []
         counts = self._counts.along(tree).last(logits.shape[0])
         return NodeDistributions(self.sampling, logits, adjust(self.sampling, logits, counts))
 
@@ -110,6 +112,9 @@ class DrawingDrafter(Drafter):
             # All nodes of a depth share the noise, as in the target's draws. Siblings share it
             # too: the second is what the target would draw if the first were impossible.
             noises = [self._shared.at(self._position + depth - 1).gumbel(1, self._width)] * count
+        elif self.sampling.is_greedy:
+            # No draw uses noise, so nobody would evaluate a new key, which refers to all before it.
+            noises = [self._key] * count
         else:
             self._key, key = mx.random.split(self._key)
             num_draws = count * distributions.logits.shape[0]
