@@ -4,14 +4,15 @@ On a GPU, a process that uses too much memory ends without a message.
 """
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mlxspec.device import backend
 from mlxspec.device.memory import usable_gb, working_set_bytes
-from mlxspec.errors import Say, UnsupportedModelError
+from mlxspec.errors import Say, UnsupportedModelError, UnsupportedOperationError
 from mlxspec.loading.profile import ModelProfile, cache_bytes, is_possible, read_profile
 from mlxspec.models import ModelConfig, TargetConfig, TargetModel
+from mlxspec.params.load import DEFAULT_KEEP
 
 _SAID_FROM = 2**30  # bytes: smaller models load in a moment
 
@@ -46,8 +47,7 @@ def check_room(path: Path, name: str, dtype: str, room: Room, say: Say = lambda 
     config, stored = profile.config, profile.packed_bytes + profile.float_bytes
     if isinstance(config, ModelConfig) and not is_possible(config, stored):
         return
-    tokens = counted_tokens(config, room.max_kv_size)
-    needed = profile.memory_bytes(tokens, dtype, room.kv_bits) // room.ranks + room.beside
+    needed = _bytes(profile, dtype, room)
     if needed / backend.GB > usable_gb():
         raise UnsupportedModelError(_refusal(profile, name, dtype, room))
     if needed >= _SAID_FROM:
@@ -64,12 +64,39 @@ def context_that_fits(model: TargetModel, kv_bits: int | None = None) -> int | N
     return bisect_right(lengths, free, key=lambda n: cache_bytes(model.config, n, size, kv_bits))
 
 
+def _bytes(profile: ModelProfile, dtype: str, room: Room) -> int:
+    """Return the bytes that a process needs."""
+    tokens = counted_tokens(profile.config, room.max_kv_size)
+    return profile.memory_bytes(tokens, dtype, room.kv_bits) // room.ranks + room.beside
+
+
+def _largest_that_fits(profile: ModelProfile, dtype: str, room: Room) -> str:
+    """Return the settings nearest to these with which a model fits, for a message."""
+    usable, tokens = usable_gb(), counted_tokens(profile.config, room.max_kv_size)
+    try:  # heads of some sizes cannot be quantised
+        for bits in (8, 4):
+            needed = _bytes(profile, dtype, replace(room, kv_bits=bits))
+            if bits < (room.kv_bits or 16) and needed / backend.GB <= usable:
+                return f"--kv-bits {bits} fits"
+    except UnsupportedOperationError:
+        pass
+    most = bisect_right(
+        range(1, tokens + 1),
+        usable,
+        key=lambda rows: _bytes(profile, dtype, replace(room, max_kv_size=rows)) / backend.GB,
+    )
+    if most > DEFAULT_KEEP:
+        return f"--max-kv-size {most} fits"
+    each = 8 * (usable * backend.GB - room.beside) * room.ranks / max(profile.num_weights, 1)
+    return f"a model of as many weights fits with less than {max(0.0, each):.1f} bits a weight"
+
+
 def _refusal(profile: ModelProfile, name: str, dtype: str, room: Room) -> str:
     if backend.is_cpu():
         has, do = "this machine has", "choose a smaller model, or a machine with a GPU"
     else:
         has = "the GPU of this machine recommends at most"
-        do = "choose a smaller model or one of fewer bits, or --kv-bits, or a smaller --max-kv-size"
+        do = f"choose a smaller model; {_largest_that_fits(profile, dtype, room)}"
     return f"{_needs(profile, name, dtype, room)}; {has} {usable_gb():.1f} GB: {do}"
 
 

@@ -218,7 +218,32 @@ def test_a_refusal_on_a_gpu_names_the_numbers_and_what_to_do(machine, tmp_path):
     weights = read_profile(path).weight_bytes() / GB
     assert message.startswith(f"tiny takes {weights:.1f} GB and 0.0 GB for keys and values of 128")
     assert "; the GPU of this machine recommends at most 0.0 GB: choose a smaller model" in message
-    assert "--kv-bits" in message
+    bits = 8 * 1e5 / read_profile(path).num_weights
+    assert message.endswith(f"fits with less than {bits:.1f} bits a weight")
+
+
+@pytest.mark.parametrize(
+    ("own", "spare", "advice"),
+    [
+        ({}, 2_500, "--kv-bits 8"),
+        ({}, 1_500, "--kv-bits 4"),
+        ({}, 200, "--max-kv-size"),
+        ({"kv_bits": 4}, 200, "--max-kv-size"),
+    ],
+)
+def test_what_a_refusal_advises_fits_and_no_more_does(own, spare, advice, machine, tmp_path):
+    path = packed(tmp_path / "tiny", head_dim=32)
+    machine(GB)
+    profile = read_profile(path)
+    rows = profile.memory_bytes(128) - profile.weight_bytes()
+    machine(profile.weight_bytes() + rows * spare // 4_000)
+    message = refusal(path, room=Room(**own))
+    assert f"choose a smaller model; {advice}" in message
+    number = int(message.split()[-2])
+    name = {"--kv-bits": "kv_bits", "--max-kv-size": "max_kv_size"}[message.split()[-3]]
+    load_model(path, room=Room(**own | {name: number}))
+    more = {8: None, 4: 8}[number] if name == "kv_bits" else number + 1
+    refusal(path, room=Room(**own | {name: more}))
 
 
 def test_a_refusal_on_a_cpu_names_the_type_it_computes_in(machine, tmp_path):
