@@ -8,7 +8,6 @@ from functools import partial
 from itertools import count
 
 import mlx.core as mx
-import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
@@ -25,6 +24,7 @@ from tests.support.model_folders import save_folder
 from tests.support.pairwise import each_value
 from tests.support.tiny import ToyTokenizer, make_cache, tiny_model
 from tests.support.tiny_adapted import SETTINGS, adapted
+from tests.support.told_bits import ToldBits, bits_of
 
 PARAMS = {
     "greedy": GenerationParams(max_tokens=40, exact=True, ignore_eos=True),
@@ -48,26 +48,6 @@ def _own_records(tmp_path, monkeypatch):
 def engine_of(model, kind="full", make_drafter=lambda target: NoDrafter()):
     decoder = Decoder(model, make_cache(model, kind))
     return Engine(decoder, make_drafter(decoder), ToyTokenizer(model.config.vocab_size))
-
-
-def bits_of(engine, prompt, params, **arguments):
-    """The tokens of a reply, and the bits of the logits from which each was drawn."""
-    told = recorded(params)
-    for _ in engine.generate(prompt, told.params, **arguments):
-        pass
-    return told.bits
-
-
-class recorded:
-    """Settings of a reply whose tokens and logits are kept."""
-
-    def __init__(self, params):
-        self.bits = []
-        self.params = replace(params, on_logits=self._add)
-
-    def _add(self, tokens, logits):
-        rows = np.array(logits.astype(mx.float32))
-        self.bits += [(token, row.tobytes()) for token, row in zip(tokens, rows, strict=True)]
 
 
 MODELS = {dtype: tiny_model() for dtype in ("float32", "float16", "bfloat16")}
@@ -130,7 +110,7 @@ def test_a_prompt_is_read_again_only_from_its_last_whole_chunk_on():
 def test_a_reply_does_not_depend_on_what_runs_beside_it():
     model, params = MODELS["float32"], PARAMS["greedy"]
     alone = bits_of(engine_of(model), LONG, params)
-    engine, told = engine_of(model, make_drafter=lambda target: SuffixDrafter()), recorded(params)
+    engine, told = engine_of(model, make_drafter=lambda target: SuffixDrafter()), ToldBits(params)
     held = engine.generate(LONG, told.params)
     for _ in range(12):
         next(held)
@@ -143,7 +123,7 @@ def test_a_reply_does_not_depend_on_what_runs_beside_it():
 def test_replies_of_an_open_batch_are_exact_beside_others_that_share_forwards():
     model, params = MODELS["float32"], PARAMS["greedy"]
     prompts = {"exact": LONG, "other": PROMPT, "usual": PROMPT[1:]}
-    told = {name: recorded(params) for name in prompts}
+    told = {name: ToldBits(params) for name in prompts}
     told["usual"].params = replace(told["usual"].params, exact=False)
     engine = engine_of(model, make_drafter=lambda target: SuffixDrafter())
     batch = engine.open_batch(prefix_bytes=1 << 20)
@@ -167,7 +147,7 @@ def test_kept_tokens_have_the_bits_that_the_reply_wrote():
 def test_an_engine_that_is_exact_writes_every_reply_so(call):
     usual = replace(PARAMS["greedy"], exact=False)
     engine = engine_of(MODELS["float32"], make_drafter=lambda target: SuffixDrafter())
-    engine.exact, told = True, recorded(usual)
+    engine.exact, told = True, ToldBits(usual)
     prompt = LONG if call == "generate" else [LONG]
     for _ in getattr(engine, call)(prompt, told.params):
         pass
