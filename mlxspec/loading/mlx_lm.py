@@ -29,7 +29,7 @@ from mlxspec.loading import admissions
 from mlxspec.loading.examination import examine
 from mlxspec.loading.folder import ALONE, Checkpoint, Sharing, read_config, weight_files
 from mlxspec.loading.ports import why_not_ours
-from mlxspec.models.weights import kinds_of_weights, quantize, stored_type
+from mlxspec.models.weights import kinds_of_weights, packed_words, quantize, stored_type
 from mlxspec.text.tokenizer import Tokenizer
 
 _EVERY_S = 2.0  # between two lines about the progress of an examination
@@ -196,7 +196,8 @@ def _key(module: nn.Module, shared: str = "") -> str | None:
 
 def stored_words(module: nn.Module) -> str:
     """Return the type of most weights for display, such as "4-bit" or "bfloat16"."""
-    bits = [part.bits for part in module.modules() if isinstance(part, nn.QuantizedLinear)]
-    if bits:
-        return f"{max(set(bits), key=bits.count)}-bit"
+    parts = (part for part in module.modules() if isinstance(part, nn.QuantizedLinear))
+    words = [packed_words(part.bits, part.mode) for part in parts]
+    if words:
+        return max(set(words), key=words.count)
     return stored_type(dict(tree_flatten(module.parameters())))

@@ -33,7 +33,7 @@ from mlxspec.loading.gguf.triples import GROUP_SIZE, packed_bits
 from mlxspec.loading.ports import is_ours, read_quantization, stated_config
 from mlxspec.loading.tensor_files import StoredTensors, stored_tensors
 from mlxspec.models import ModelConfig, TargetConfig
-from mlxspec.models.weights import Quantization
+from mlxspec.models.weights import Quantization, packed_words
 from mlxspec.text.tokenizer import Tokenizer
 
 _SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -215,14 +215,23 @@ def _weight_type(stored: StoredTensors, quantization: Quantization) -> str:
     for name, (dtype, n_bytes) in stored.items():
         path = name.rpartition(".")[0]
         is_packed = quantization and f"{path}.scales" in stored
-        word = f"{_bits(path, quantization)}-bit" if is_packed else _FLOATS.get(dtype, dtype)
+        word = _packed_words(path, quantization) if is_packed else _FLOATS.get(dtype, dtype)
         types[word] += n_bytes
     return _most(types, [word for word in types if word.endswith("-bit")])
 
 
-def _bits(path: str, quantization: Quantization) -> int:
+def _packed_words(path: str, quantization: Quantization) -> str:
+    mode = _settings(path, quantization).get("mode")
+    return packed_words(_bits(path, quantization), mode if isinstance(mode, str) else None)
+
+
+def _settings(path: str, quantization: Quantization) -> Mapping[str, object]:
     own = quantization.get(path)
-    bits = own.get("bits") if isinstance(own, Mapping) else quantization.get("bits")
+    return own if isinstance(own, Mapping) else quantization
+
+
+def _bits(path: str, quantization: Quantization) -> int:
+    bits = _settings(path, quantization).get("bits")
     return bits if isinstance(bits, int) and 1 <= bits <= 8 else 4
 
 

@@ -114,9 +114,15 @@ def _settings(quantization: Quantization | None, path: str) -> dict[str, Any]:
 def _stored_words(tensors: Mapping[str, mx.array], quantization: Quantization | None) -> str:
     sizes: Counter[str] = Counter()
     for path in _triples(tensors):
-        bits = _settings(quantization, path).get("bits", 4)
-        sizes[f"{bits}-bit"] += tensors[f"{path}.weight"].nbytes
+        settings = _settings(quantization, path)
+        words = packed_words(settings.get("bits", 4), settings.get("mode"))
+        sizes[words] += tensors[f"{path}.weight"].nbytes
     return max(sizes, key=lambda key: sizes[key], default="") or stored_type(tensors)
+
+
+def packed_words(bits: int, mode: object = None) -> str:
+    """Return the type of quantised weights for display, such as "4-bit" or "mxfp4 4-bit"."""
+    return f"{bits}-bit" if mode in (None, "affine") else f"{mode} {bits}-bit"
 
 
 def stored_type(tensors: Mapping[str, mx.array]) -> str:

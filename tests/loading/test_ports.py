@@ -15,8 +15,10 @@ from mlxspec.loading import load_model
 from mlxspec.loading.fetch.models import describe_model
 from mlxspec.loading.folder import read_config
 from mlxspec.loading.ports import is_ours, is_runnable, stated_config
+from mlxspec.loading.profile import read_profile
 from mlxspec.models import ModelConfig
 from tests.loading.test_mlx_lm import PROMPT, greedy, text_of
+from tests.support.device_facts import believe
 from tests.support.model_folders import save_folder, save_json, tiny_config
 from tests.support.qwen3_folder import QWEN3
 from tests.support.qwen3_folder import save_qwen3 as save
@@ -58,6 +60,18 @@ FOREIGN = {
     ),
     "method 'mxfp4'": ({"quantization_config": {"quant_method": "mxfp4"}}, mxfp4),
 }
+
+
+@pytest.mark.parametrize("port", ["own", "mlx-lm"])
+def test_the_mode_of_packed_weights_is_told_as_another_type(tmp_path, port, monkeypatch):
+    """Its kernels cost something else, so its costs are kept apart."""
+    folder = save_folder(tmp_path / "m")
+    mxfp4(folder)
+    stated = {"group_size": 32, "bits": 4, "mode": "mxfp4"}
+    save_json(folder / "config.json", tiny_config(quantization=stated))
+    assert read_profile(folder).weights == "mxfp4 4-bit"
+    believe("gpu", monkeypatch.setattr)
+    assert load_model(folder, port=port).weights == "mxfp4 4-bit"
 
 
 @pytest.mark.parametrize("what", FOREIGN)

@@ -109,14 +109,14 @@ MXFP4 = {"group_size": 32, "bits": 4, "mode": "mxfp4"}
 def test_other_modes_of_quantising_are_passed_on():
     tensors, original = quantized(MXFP4)
     model = empty_model()
-    load_weights(model, tensors, MXFP4)
+    assert words_of_loaded(load_weights(model, tensors, MXFP4)) == "float32 from mxfp4 4-bit"
     np.testing.assert_allclose(logits_of(model), logits_of(original), atol=0.05)
 
 
 def test_integer_scales_leave_the_floats_alone_on_a_gpu(gpu):
     tensors, original = quantized(MXFP4)
     model = empty_model()
-    load_weights(model, tensors, MXFP4)
+    assert words_of_loaded(load_weights(model, tensors, MXFP4)) == "mxfp4 4-bit"
     assert mx.array_equal(logits_of(model), logits_of(original))
 
 

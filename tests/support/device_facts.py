@@ -8,6 +8,7 @@ What MLX really computes on is its default device; `pytest --device cpu` makes t
 import os
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 
 import mlx.core as mx
 import pytest
@@ -30,6 +31,13 @@ def believe(kind, setattr_):
     setattr_(backend, "is_cpu", lambda: is_cpu)
     setattr_(backend, "lacks_accelerate", lambda: is_cpu and sys.platform != "darwin")
     setattr_(core_split, "_split", core_split._CoreSplit())  # how many there are was found out once
+
+
+def believe_chip(device, setattr_):
+    """Make mlxspec believe that MLX computes on the GPU of a chip, such as "Apple M1 Max"."""
+    believe("gpu", setattr_)
+    facts = replace(backend.facts(), device=device, backend="metal")
+    setattr_(backend, "facts", lambda: facts)
 
 
 @contextmanager
