@@ -19,6 +19,9 @@ from mlxspec.device import backend, core_split
 from mlxspec.device.exponential import exp
 from mlxspec.device.packed import PackedRows, Rows, unpacked
 
+_VECTOR_ROWS = 8  # the most rows of Metal's vector kernel of attention
+_VECTOR_QUERIES = 32  # its most queries for one key head: rows, times the query heads that share it
+_VECTOR_DIMS = (64, 96, 128, 256)  # its head sizes
 _FEW_ROWS = 64  # up to this number, a mask or scores for each head cost little memory
 _WORTH_SHARING = 3_000_000  # multiplications: below this, sharing between cores costs more
 _VECTOR = 16  # float32 numbers in the widest vector register of a CPU
@@ -87,9 +90,53 @@ def attend(queries: mx.array, keys: Rows, values: Rows, *, scale: float, mask: M
     keys, values = unpacked(keys), unpacked(values)
     if queries.dtype == mx.float32 and backend.lacks_accelerate():
         return _attend_on_cores(queries, keys, values, scale, shared)
+    L, groups = queries.shape[2], queries.shape[1] // keys.shape[1]
+    num_rows = L if backend.is_cpu() else rows_a_call(L, groups, queries.shape[3])
+    if num_rows != L:
+        return _attend_in_calls(queries, keys, values, scale, shared, num_rows)
     return mx.fast.scaled_dot_product_attention(
         queries, keys, values, scale=scale, mask=shared.mask
     )
+
+
+def rows_a_call(num_rows: int, groups: int, head_dim: int) -> int:
+    """Return how many rows each call of MLX's attention on a Mac's GPU should have.
+
+    For few rows Metal has a kernel that takes 32 queries a key head; more it computes with all
+    scores in memory, which is slow. Two calls of fewer rows read the keys twice. Where two are not
+    enough, 9 rows get the kernel for many rows. `groups` is the number of query heads that share a
+    key head.
+    """
+    is_few = 1 < num_rows <= _VECTOR_ROWS and head_dim in _VECTOR_DIMS
+    if not is_few or num_rows * groups <= _VECTOR_QUERIES:
+        return num_rows
+    fitting = _VECTOR_QUERIES // groups
+    if 2 * fitting >= num_rows:
+        return fitting
+    # For heads of 256 MLX finds its kernel for many rows slower than scores in memory.
+    return _VECTOR_ROWS + 1 if head_dim < max(_VECTOR_DIMS) else num_rows
+
+
+def _attend_in_calls(
+    queries: mx.array,
+    keys: mx.array,
+    values: mx.array,
+    scale: float,
+    mask: SharedMask,
+    num_rows: int,
+) -> mx.array:
+    L, S = queries.shape[2], keys.shape[2]
+    shown = None if mask.mask is None else mask.shown(L, S)
+
+    def part(rows: slice | mx.array) -> mx.array:
+        seen = None if shown is None else shown[..., rows, :]
+        return mx.fast.scaled_dot_product_attention(
+            queries[:, :, rows], keys, values, scale=scale, mask=seen
+        )
+
+    if num_rows > L:  # repeats of the last row: a row that sees no key would not be finite
+        return part(mx.minimum(mx.arange(num_rows), L - 1))[:, :, :L]
+    return mx.concatenate([part(slice(i, i + num_rows)) for i in range(0, L, num_rows)], axis=2)
 
 
 def _attend_packed(

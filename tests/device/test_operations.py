@@ -8,6 +8,7 @@ import pytest
 from mlxspec.device import attention, backend, exponential
 from mlxspec.device.attention import SharedMask
 from mlxspec.device.packed import PackedRows, Quantization
+from tests.support.device_facts import believe
 from tests.support.pairwise import each_value, pairwise
 
 
@@ -81,6 +82,61 @@ def test_attention_is_that_of_mlx(L, mask, dtype, slow):
     np.testing.assert_allclose(
         got.astype(mx.float32), expected.astype(mx.float32), rtol=tolerance, atol=tolerance
     )
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "groups", "head_dim", "expected"),
+    [
+        (8, 4, 128, 8),  # Llama 3: 32 queries a key head, as many as the kernel takes
+        (4, 7, 128, 4),  # Qwen2.5 7B: 28
+        (5, 7, 128, 4),
+        (8, 7, 128, 4),
+        (5, 8, 64, 4),  # Qwen2.5 3B
+        (8, 8, 256, 4),
+        (8, 5, 128, 6),
+        (8, 6, 96, 5),
+        (4, 16, 128, 2),
+        (5, 16, 128, 9),  # three calls would be needed
+        (8, 16, 256, 8),  # no kernel is better
+        (3, 40, 128, 9),
+        (1, 40, 128, 1),  # plain decoding is as it was
+        (9, 8, 128, 9),
+        (32, 8, 128, 32),
+        (8, 8, 80, 8),  # the kernel has no such heads
+        (8, 8, 192, 8),
+    ],
+)
+def test_the_rows_of_a_call_are_what_a_kernel_takes(num_rows, groups, head_dim, expected):
+    assert attention.rows_a_call(num_rows, groups, head_dim) == expected
+
+
+@pairwise(
+    heads=[(14, 2), (16, 1)],
+    L=[2, 3, 5, 8],
+    mask=["none", "causal", "tree", "batch"],
+    kind=["cpu", "gpu"],
+)
+def test_attention_in_several_calls_is_that_of_one(heads, L, mask, kind, monkeypatch):
+    believe(kind, monkeypatch.setattr)
+    (H, Hkv), D, S, calls = heads, 64, L + 6, []
+    fused = mx.fast.scaled_dot_product_attention
+
+    def called(queries, *arrays, **more):
+        calls.append(queries.shape[2])
+        return fused(queries, *arrays, **more)
+
+    monkeypatch.setattr(mx.fast, "scaled_dot_product_attention", called)
+    queries, keys, values = normal(2, H, L, D), normal(2, Hkv, S, D, seed=1), normal(2, Hkv, S, D)
+    seen = np.array((normal(2, 1, L, S, seed=3) < 0.5) | (mx.arange(S) == 0))
+    ago = np.arange(S - L, S)[:, None] - np.arange(S)
+    seen = {"none": seen | True, "causal": (ago >= 0)[None, None], "tree": seen[:1]}.get(mask, seen)
+    given = {"none": None, "causal": "causal", "tree": mx.array(seen[0, 0])}
+    got = attention.attend(queries, keys, values, scale=0.1, mask=given.get(mask, mx.array(seen)))
+    np.testing.assert_allclose(got, attention_by_hand(queries, keys, values, seen, 0.1), atol=3e-5)
+    if kind == "gpu":
+        few = {2: [2], 3: [3], 5: [4, 1], 8: [4, 4]}  # of 7 queries a key head
+        many = {2: [2], 3: [2, 1], 5: [9], 8: [9]}  # of 16
+        assert calls == (few if Hkv == 2 else many)[L]
 
 
 @each_value(L=[2, 70], mask=[None, "causal"], slow=[False, True], indirect=["slow"])
