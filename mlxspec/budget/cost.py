@@ -14,13 +14,18 @@ from mlxspec.budget.curve import CostCurve
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
 
-WIDTHS = (1, 2, 4, 8, 16, 32)
+WIDTHS = (1, 2, 4, 5, 8, 12, 16, 32)
 _SHAPE_WIDTHS = (1, 4, 2, 16, 8, 32)
-_EDGE_WIDTHS = (6, 3, 5, 11, 12, 13, 24, 20)
-_QUICK_WIDTHS = (*_SHAPE_WIDTHS, *_SHAPE_WIDTHS, *_EDGE_WIDTHS, *_EDGE_WIDTHS)
-"""First the widths that show the shape of the curve, then those where kernels change their block.
+_STEP_WIDTHS = (5, 3, 12, 15, 10, 24, 9, 20)
+STEPS = (*_SHAPE_WIDTHS, *_STEP_WIDTHS)
+"""First the widths that show the shape of the curve, then other last rows of the steps of MLX's
+kernels, those of most chips first: slow forwards leave no time for the last of them. Up to 5 rows
+share a reading of quantised weights, and from the fourth on arithmetic costs more than reading; up
+to 8 share the vector kernel of attention; a tile begins after 5, 9, 12, 15 or 24. Rows inside of a
+step cost about as much as its end, so they are not worth the time: the reply waits."""
 
-Each occurs twice, because the first call of a width may compile a kernel."""
+_QUICK_WIDTHS = (*_SHAPE_WIDTHS, *_SHAPE_WIDTHS, *_STEP_WIDTHS, *_STEP_WIDTHS)
+"""Each width occurs twice, because its first call may compile a kernel."""
 
 _QUICK_SECONDS = 1.5
 _QUICK_FORWARDS = 12  # of one row: slow forwards need more time to show the shape of the curve
