@@ -5,7 +5,6 @@ No measurement collects a name, a path or an address.
 
 import os
 import platform
-import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -25,9 +24,9 @@ from mlxspec.bench.run import Plan, Row, Runner, version_of
 from mlxspec.bench.verify import Plan as Check
 from mlxspec.bench.verify import check
 from mlxspec.budget import CostCurve
-from mlxspec.budget.cost import fastest_times, verify_forward
+from mlxspec.budget.cost import STEPS, fastest_times, verify_forward
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.device import backend, core_split, memory
+from mlxspec.device import backend, chips, core_split, memory
 from mlxspec.device.attention import attend
 from mlxspec.drafting.engines import make_drafter_context
 from mlxspec.errors import Say
@@ -37,23 +36,12 @@ from mlxspec.measure.tables import as_json
 from mlxspec.measure.trial import PROMPTS
 from mlxspec.params import GenerationParams, Options
 
-CURVES = {
-    "M1, M2 (weights read per row)": {rows: float(rows) for rows in range(1, 33)},
-    "M3 Ultra (mlx #4265)": {1: 1.0, 4: 1.0, 6: 1.28, 8: 1.57},
-    "M4 Pro (mlx #3839)": {1: 1.0, 2: 1.03, 3: 1.22, 4: 1.47, 6: 2.07, 8: 2.69},
-    "M5 Max (mlx #3791)": {1: 1.0, 3: 1.12, 5: 1.48, 8: 2.25, 12: 3.2},
-}
-"""Published costs of verifying M rows of 4-bit weights by M, relative to one row.
-
-Most are for single matrix products. On M1 and M2 the kernel reads the weights once per row.
-"""
-
 NEAR_TIES = {"float32": 1e-3, "float16": 0.25, "bfloat16": 2.0}
 """Largest near-ties in logits: in half precision four drifts of four steps, at logits up to 32."""
 
 FIRST_FRAME_S = 0.25
-ROWS = (1, 2, 4, 8, 16, 32, 3, 5, 6, 12, 24)
-"""First the widths that show the shape of a curve, then those where kernels change their block."""
+ROWS = (*STEPS, 6)
+"""The ends of the steps of a curve, the most telling first, and the first row after one."""
 
 BITS = (4, 8, 16)
 SIZES = ((576, 576), (576, 1536), (576, 49152), (4096, 4096), (4096, 11008), (4096, 32000))
@@ -235,19 +223,18 @@ def rising(name: str, curve: CostCurve) -> Line:
 
 
 def published(name: str, curve: CostCurve, device: str) -> list[Line]:
-    """Return lines that compare the product of the published tables with that of this chip."""
-    generation = re.search(r"\bM\d+\b", device)
-    if name != "4-bit 4096x4096" or generation is None:
+    """Return lines that compare a large product with what was published of this chip."""
+    chip = chips.chip_of(device)
+    steps = chip.steps("4-bit") if chip else None
+    if name != "4-bit 4096x11008" or steps is None:
         return []
     own = {rows: ms / curve.ms[1] for rows, ms in curve.ms.items() if rows > 1}
     return [
         judged(
-            f"{name}, {table}: {rows} rows cost {own[rows]:.2f}, published {ratio:.2f}",
+            f"{name}, {steps.source}: {rows} rows cost {own[rows]:.2f}, published {ratio:.2f}",
             abs(own[rows] - ratio) <= _NEAR * ratio,
         )
-        for table in CURVES
-        if re.search(rf"\b{generation[0]}\b", table)
-        for rows, ratio in CURVES[table].items()
+        for rows, ratio in steps.costs.items()
         if rows in own
     ]
 

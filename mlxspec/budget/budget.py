@@ -130,11 +130,11 @@ class MeasuredBudget(Budget):
         self._grown = None
 
     def record(self, context: int, curve: CostCurve) -> None:
-        recorded = self.costs.at(context)
+        recorded = self.costs.measured(context)
         self.costs.add(context, CostCurve({**(recorded.ms if recorded else {}), **curve.ms}))
 
     def recorded(self, context: int) -> CostCurve | None:
-        return self.costs.at(context)
+        return self.costs.measured(context)
 
     def ask(self, limit: int) -> int:
         now, curve = self._now, self._curve

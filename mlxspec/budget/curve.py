@@ -32,15 +32,17 @@ _MAX_WIDTH = 4096
 class CostCurve:
     """Milliseconds of a forward by number of rows, for contexts of similar length.
 
-    `ms` has the milliseconds by timed width; 1 is among them, and all are more than 0.
+    `ms` has the milliseconds by timed width; 1 is among them, and all are more than 0. Of an
+    assumed curve only the ratios count: the fastest of the first rounds sets its milliseconds.
     """
 
-    def __init__(self, ms: Mapping[int, float]) -> None:
+    def __init__(self, ms: Mapping[int, float], *, is_assumed: bool = False) -> None:
         if 1 not in ms or not all(width > 0 and time > 0 for width, time in ms.items()):
             raise ValueError(
                 f"a cost curve needs widths and times above 0, and width 1; got {dict(ms)}"
             )
         self.ms = dict(sorted(ms.items()))
+        self._is_assumed = is_assumed
         self._recent: dict[int, deque[float]] = {}
         self._num_observed = 0
         self._last_observed: dict[int, int] = {}
@@ -101,6 +103,10 @@ class CostCurve:
         if not is_usual:
             return
         expected = self.raw(width)
+        if self._is_assumed and self._num_observed <= _ENOUGH:
+            if self._num_observed == 1 or ms < expected:  # the first may compile kernels
+                self.ms = {other: time * ms / expected for other, time in self.ms.items()}
+            return
         # At first a shorter time counts for more: other programs only lengthen times.
         rate = max(_RATE, 1 / len(recent)) if ms < expected else _RATE
         change = 1.0 + rate * (min(ms / expected, _MOST_OFF) - 1.0)
@@ -166,11 +172,13 @@ class DraftCost:
 class CostBook:
     """A cost curve for every power of two of context: the cost of attention grows with it.
 
-    `curves` are by index of the bucket; 0 is for contexts below 1024 tokens.
+    `curves` are by index of the bucket; 0 is for contexts below 1024 tokens. `assumed` are costs by
+    width relative to one row, which count until any are measured; they are not kept.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, assumed: Mapping[int, float] | None = None) -> None:
         self.curves: dict[int, CostCurve] = {}
+        self._assumed = CostCurve(assumed, is_assumed=True) if assumed else None
 
     @staticmethod
     def bucket(context: int) -> int:
@@ -180,6 +188,10 @@ class CostBook:
         self.curves[self.bucket(context)] = curve
 
     def at(self, context: int) -> CostCurve | None:
+        """Return the measured cost curve of a context, or the assumed one; None without any."""
+        return self.measured(context) or self._assumed
+
+    def measured(self, context: int) -> CostCurve | None:
         """Return the cost curve of a context; a new bucket starts with a copy of the nearest."""
         bucket = self.bucket(context)
         if bucket not in self.curves and self.curves:

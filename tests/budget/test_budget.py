@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxspec.bench.mac import CURVES
 from mlxspec.budget import CostBook, CostCurve, FixedBudget, MeasuredBudget, best_count
 from mlxspec.budget.acceptance import IndexRates, PathRates
 from mlxspec.budget.curve import DraftCost
@@ -93,15 +92,6 @@ def test_a_fixed_budget_takes_what_is_allowed():
     assert (budget.ask(7), budget.cut(draft), budget.rows(6)) == (7, draft, 6)
 
 
-@pytest.mark.parametrize(
-    ("generation", "least", "most"), [("M1", 1, 1), ("M3", 4, 8), ("M4", 3, 8), ("M5", 3, 8)]
-)
-def test_on_the_chips_of_apple_widths_are_small(generation, least, most):
-    curves = [curve for chip, curve in CURVES.items() if chip.startswith(generation)]
-    rows = [begun(curve).cut(chain(0.8, max(curve) - 1)).tree.n_nodes for curve in curves]
-    assert least <= min(rows) <= max(rows) <= most
-
-
 # ---- the cost curve --------------------------------------------------------------------------
 
 
@@ -148,6 +138,17 @@ def test_a_computer_that_falls_asleep_in_its_first_rounds_changes_little():
         for width, ms in ((1, 10.0), (4, 20.0)):
             curve.observe(width, ms)
     assert curve.ms[3] < 2 * curve.ms[4]  # a width that real rounds had is known from then on
+
+
+def test_of_an_assumed_curve_the_fastest_of_the_first_rounds_sets_the_milliseconds():
+    curve = CostCurve({1: 1.0, 4: 1.5, 8: 3.0}, is_assumed=True)
+    for width, ms in ((1, 900.0), (4, 31.0), (1, 20.0), (8, 75.0), (8, 60.0)):
+        curve.observe(width, ms)
+    assert curve.ms == pytest.approx({1: 20.0, 4: 30.0, 8: 60.0})
+    for _ in range(60):  # from then on it is a curve like others
+        curve.observe(8, 100.0)
+    assert curve.ms[8] == pytest.approx(100.0, rel=0.02)
+    assert curve.ms[8] > 3.5 * curve.ms[1]
 
 
 @pytest.mark.parametrize("bad", [{}, {2: 1.0}, {1: 0.0}, {1: 1.0, 2: -1.0}])

@@ -1,13 +1,16 @@
 """What forwards cost is kept from session to session, for each kind of target on its own."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from mlxspec.budget import CostCurve
+from mlxspec.device import backend
 from mlxspec.drafting.measured import budget_for
 from mlxspec.kv.cache import Cache
+from tests.support.device_facts import believe_chip
 from tests.support.tiny import tiny_model
 
 
@@ -38,6 +41,27 @@ def test_a_later_session_knows_what_an_earlier_one_measured():
 def test_another_target_is_measured_on_its_own(other):
     end_with(budget(), {1: 50.0})
     assert budget(**other).costs.at(0) is None
+
+
+def test_another_version_of_mlx_has_other_kernels_and_is_measured_anew(monkeypatch):
+    end_with(budget(), {1: 50.0})
+    newer = replace(backend.facts(), mlx="99.0")
+    monkeypatch.setattr(backend, "facts", lambda: newer)
+    assert budget().costs.at(0) is None
+
+
+def test_on_a_chip_of_the_table_published_costs_count_until_any_are_measured(monkeypatch):
+    believe_chip("Apple M1", monkeypatch.setattr)
+    made = budget("4-bit")
+    made.begin("pool", 0.0, 0, None)  # a short reply: nothing is measured
+    assert made.costs.at(0).ratios[:2] == (1.0, 5.0)
+    assert made.recorded(0) is None
+    made.end()
+    assert budget("4-bit").costs.measured(0) is None
+    made.begin("pool", 0.0, 0, lambda: CostCurve({1: 50.0, 5: 60.0}))
+    assert made.costs.at(0).ms == {1: 50.0, 5: 60.0}
+    made.end()
+    assert budget("4-bit").costs.at(0).ms == {1: 50.0, 5: 60.0}
 
 
 def test_what_is_measured_in_no_time_is_not_kept(folder):
