@@ -32,7 +32,7 @@ from mlxspec.loading.gguf.file import read_gguf
 from mlxspec.loading.gguf.header import GgufHeader, read_header
 from mlxspec.loading.heads.file import DrafterFile
 from mlxspec.loading.ports import is_ours
-from mlxspec.loading.precision import dtype_for, widen
+from mlxspec.loading.precision import dtype_for, fit_dtype
 from mlxspec.loading.profile import check_size
 from mlxspec.loading.room import Room, check_room
 from mlxspec.loading.tensor_files import read_safetensors
@@ -127,7 +127,7 @@ def load_draft_model_file(file: DrafterFile, tokenizer: Tokenizer) -> LoadedMode
     model = build_model(config)
     dtype = dtype_for("auto", config, tensors)
     stored = load_weights(model, tensors, file.config.get("quantization"), dtype)
-    widen(model, tokenizer)
+    fit_dtype(model, tokenizer)
     return LoadedModel(model, tokenizer, file.path.stem, words_of_loaded(stored))
 
 
@@ -199,6 +199,6 @@ def _load_own(
     )
     del checkpoint, tensors  # else the stored and the converted weights are in memory together
     if dtype == "auto":
-        widen(model, tokenizer)
+        fit_dtype(model, tokenizer)
     weights = words_of_loaded(stored, dtype)
     return LoadedModel(model, tokenizer, found.name, weights, found.revision, shared=shared[0])

@@ -2,13 +2,14 @@
 
 A GPU computes in the type of the stored weights, float16 for a GGUF file. In some models, the first
 tokens of a text give far larger numbers than it has (65,504); such models compute in bfloat16.
+Others compute in float16 on M1 and M2 even if stored in bfloat16, which these chips convert.
 """
 
 from collections.abc import Mapping, Sequence
 
 import mlx.core as mx
 
-from mlxspec.device import backend
+from mlxspec.device import backend, chips
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import chain_masks
 from mlxspec.models import Model, ModelConfig
@@ -34,14 +35,21 @@ def dtype_for(asked: str, config: ModelConfig, tensors: Mapping[str, mx.array]) 
     return stored
 
 
-def widen(model: Model, tokenizer: Tokenizer) -> None:
-    """Change a float16 model to bfloat16 if a probe comes close to the largest float16."""
-    if model.dtype != mx.float16:
+def fit_dtype(model: Model, tokenizer: Tokenizer) -> None:
+    """Change a float16 model to bfloat16 if a probe comes close to the largest float16.
+
+    If it does not, change a bfloat16 model to float16 on a chip that lacks bfloat16.
+    """
+    chip = chips.here()
+    overflows = model.config.model_type in _OVERFLOWS
+    is_slow = model.dtype == mx.bfloat16 and chip and not chip.has_bfloat16 and not overflows
+    if model.dtype != mx.float16 and not is_slow:
         return
     tokens = [*model.config.eos_token_ids, *tokenizer.encode(_PROBE)]
     known = [token for token in tokens if token < model.config.vocab_size]
-    if not _is_safe(model, known[:_MOST_TOKENS] or [0]):
-        model.set_dtype(mx.bfloat16)
+    dtype = mx.float16 if _is_safe(model, known[:_MOST_TOKENS] or [0]) else mx.bfloat16
+    if dtype != model.dtype:
+        model.set_dtype(dtype)
         mx.eval(model.parameters())
 
 

@@ -102,7 +102,7 @@ class Options:
             nothing.
         exit_threshold: None for the threshold that is stored with the exit.
         dtype: Half precision works on a CPU but is slow. On a GPU "auto" is the dtype of the stored
-            weights, or bfloat16 if float16 is too small for the model.
+            weights, or bfloat16 if float16 is too small for the model; on M1 and M2 float16 if not.
         depth: Also the length of the chain of a drafter that drafts chains, in place of
             `lookahead`.
         chain_rule: The settings of a reply may name another.

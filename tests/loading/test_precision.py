@@ -17,6 +17,7 @@ from mlxspec.models import ModelConfig, build_model
 from mlxspec.params import DTYPES, Options
 from mlxspec_cli.arguments import options
 from mlxspec_cli.parser import build_parser
+from tests.support.device_facts import believe_chip
 from tests.support.model_folders import random_weights, save_folder, tiny_config
 from tests.support.reference import reference_logits
 from tests.support.tiny import text_logits
@@ -87,6 +88,35 @@ def test_float16_stays_where_it_is_wide_enough(family, size, dtype, tmp_path):
     assert loaded.model.dtype == dtype
     assert {array.dtype for _, array in tree_flatten(loaded.model.parameters())} == {dtype}
     assert_near(logits_of(loaded.model), expected)
+
+
+@pytest.mark.parametrize(
+    ("device", "family", "size", "dtype"),
+    [
+        ("Apple M1", "llama", 1.0, mx.float16),
+        ("Apple M2 Ultra", "llama", 1.0, mx.float16),
+        ("Apple M2 Ultra", "llama", 2_000.0, mx.bfloat16),
+        ("Apple M1", "qwen2", 1.0, mx.bfloat16),
+        ("Apple M3", "llama", 1.0, mx.bfloat16),
+        ("Apple M6 Max", "llama", 1.0, mx.bfloat16),
+    ],
+)
+def test_on_a_chip_without_bfloat16_float16_is_taken_where_it_is_wide_enough(
+    device, family, size, dtype, tmp_path, monkeypatch
+):
+    expected, _ = truth(family, size)
+    config, weights = halves(family, size)
+    weights = {name: array.astype(mx.bfloat16) for name, array in weights.items()}
+    folder = save_folder(tmp_path / "tiny", config, weights)
+    believe_chip(device, monkeypatch.setattr)
+    model = load_model(folder).model
+    assert {array.dtype for _, array in tree_flatten(model.parameters())} == {dtype}
+    assert_near(logits_of(model), expected)
+    if dtype == mx.bfloat16:  # not one number was changed on the way
+        stored = weights["model.norm.weight"], weights["model.embed_tokens.weight"]
+        loaded = model.model.norm.weight, model.model.embed_tokens.weight
+        assert all(mx.array_equal(*pair) for pair in zip(stored, loaded, strict=True))
+    assert load_model(folder, dtype="bfloat16").model.dtype == mx.bfloat16
 
 
 @pytest.mark.usefixtures("gpu")
