@@ -4,10 +4,21 @@ from collections.abc import Mapping
 
 from mlxspec.budget import CostCurve
 from mlxspec.budget.cost import cost_curve, verify_forward
+from mlxspec.device import chips
 from mlxspec.engine.engine import Engine
 from mlxspec.measure.tables import table
 
 CONTEXT = 256  # tokens in the cache while a forward is timed
+
+RECORDED = {
+    "prose": {1: 1.0, 2: 1.42, 3: 1.65, 4: 1.81, 5: 1.9, 6: 1.99, 8: 2.12, 12: 2.21, 16: 2.25},
+    "code": {1: 1.0, 2: 1.84, 3: 2.55, 4: 3.12, 5: 3.46, 6: 3.66, 8: 4.11, 12: 4.21, 16: 4.25},
+}
+"""Tokens of a round by its rows, in the recordings that the program comes with."""
+
+_OTHER_WEIGHTS = {"mxfp4": 4.25, "mxfp8": 8.25, "float16": 16.0}  # bits of a weight with its scale
+_MOST_MEMORY = 0.7  # share of the memory that a GPU may use
+_MORE = 1.05  # a gain that is less than 5 % larger is not worth another checkpoint
 
 
 def roofline_text(gb_per_s: float, weight_bytes: int, speeds: Mapping[str, float]) -> str:
@@ -29,6 +40,34 @@ def roofline_text(gb_per_s: float, weight_bytes: int, speeds: Mapping[str, float
         for name, speed in speeds.items()
     )
     return f"{bound} Reached of that: {shares}." if shares else bound
+
+
+def gains(cost: CostCurve) -> list[float]:
+    """Return the most that drafts gain over plain decoding: in prose, in code, in a copied text."""
+    copied = {rows: float(rows) for rows in cost.ms}
+    return [
+        max(tokens * cost.ms[1] / cost.cost(rows) for rows, tokens in text.items())
+        for text in (*RECORDED.values(), copied)
+    ]
+
+
+def gains_text(cost: CostCurve, weights: str, num_weights: int, memory_gb: float) -> str:
+    """Return what drafts can gain with a measured curve, and with which other weights more.
+
+    `weights` is the type of the measured ones. Others are compared on a chip with published costs,
+    where they fit in the memory.
+    """
+    own, chip = gains(cost), chips.here()
+    told = [
+        "gain of drafts over plain decoding: {} weights {:.1f} (prose), {:.1f} (code), "
+        "{:.1f} (copies)".format(weights, *own)
+    ]
+    for name, bits in _OTHER_WEIGHTS.items():
+        gb = bits * num_weights / 8e9
+        steps = chip.steps(name) if chip and gb < _MOST_MEMORY * memory_gb else None
+        if steps and (found := gains(CostCurve(steps.costs)))[1] > _MORE * own[1]:
+            told.append("{} ({:.1f} GB) {:.1f}, {:.1f}, {:.1f}".format(name, gb, *found))
+    return "; by published figures ".join(filter(None, [told[0], "; ".join(told[1:])]))
 
 
 def forward_cost(engine: Engine) -> CostCurve:

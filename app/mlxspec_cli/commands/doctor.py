@@ -152,21 +152,24 @@ def fastest_drafter() -> "Choice":
 
 
 def measure(speeds: Mapping[str, float]) -> str:
-    """Return the default model's cost curve as a table, and its roofline with some speeds."""
+    """Return the default model's cost curve as a table, what that means, and its roofline."""
     from mlxspec.budget.cost import cost_curve, verify_forward
     from mlxspec.decoder.decoder import Decoder
     from mlxspec.device.speed import measure_bandwidth
     from mlxspec.loading import load_model
-    from mlxspec.measure.cost import CONTEXT, cost_table, roofline_text
+    from mlxspec.loading.profile import num_weights
+    from mlxspec.measure.cost import CONTEXT, cost_table, gains_text, roofline_text
 
-    model = load_model().model
+    loaded = load_model()
+    model = loaded.model
     decoder = Decoder(model)
     decoder.observe([0] * CONTEXT)
     curve = cost_curve(verify_forward(decoder))
     roofline = roofline_text(measure_bandwidth(), model.nbytes, speeds)
+    gains = gains_text(curve, loaded.weights, num_weights(loaded.own.config), backend.memory_gb())
     return (
         f"one forward of the default model over {CONTEXT} tokens, by rows verified:\n"
-        f"{cost_table(curve)}\n\n{textwrap.fill(roofline, 96)}"
+        f"{cost_table(curve)}\n\n{textwrap.fill(gains, 96)}\n\n{textwrap.fill(roofline, 96)}"
     )
 
 
