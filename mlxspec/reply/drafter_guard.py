@@ -1,7 +1,7 @@
 """Guards a reply against its drafter: failures, and trees that the target cannot verify.
 
-If a drafter fails, all later rounds are plain. If the target verifies only chains, a tree becomes a
-chain; if it verifies no draft, the drafter is not called.
+If a drafter fails, all later rounds are plain. If the target verifies only chains, a chain is asked
+for, and a tree becomes one; if it verifies no draft, the drafter is not called.
 """
 
 from collections.abc import Callable, Sequence
@@ -64,11 +64,21 @@ class Guard:
         empty = Draft.empty(root)
         if not num_allowed:
             return empty
-        draft = self._attempt(lambda: self.active.propose(root, num_allowed)) or empty
+        draft = self._attempt(lambda: self._proposed(root, num_allowed)) or empty
         draft.check(self.name, num_allowed, self._vocab_size)
         if draft.tree.n_nodes == 1:
             return empty
         return self._chain_of(draft, root) if self._support == "chain" else draft
+
+    def _proposed(self, root: int, num_allowed: int) -> Draft:
+        drafter, limits = self.active, self.active.limits
+        if self._support != "chain":
+            return drafter.propose(root, num_allowed)
+        drafter.limit(replace(limits, branching=1))  # the nodes of other branches would be lost
+        try:
+            return drafter.propose(root, num_allowed)
+        finally:
+            drafter.limit(limits)
 
     def _chain_of(self, draft: Draft, root: int) -> Draft:
         """Return the chain of a draft, for a target that verifies only chains."""

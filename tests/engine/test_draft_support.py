@@ -16,7 +16,7 @@ from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.measure.chi_square import fit
-from mlxspec.params import GenerationParams
+from mlxspec.params import FREE, GenerationParams
 from tests.support.adversaries import Adversary, DrawnTree, Duplicates, RandomTrees
 from tests.support.limited_targets import LimitedModel, verifying
 from tests.support.pairwise import each_value
@@ -117,3 +117,17 @@ def test_a_fault_in_what_is_cut_off_is_refused_too():
 def test_an_early_exit_refuses_a_target_without_trees():
     with pytest.raises(UnsupportedOperationError, match="needs a target that verifies draft trees"):
         exit_drafter(Decoder(LimitedModel(TARGET, "chain")))
+
+
+def test_of_a_drafter_only_chains_are_asked_and_its_limits_stay():
+    class Asked(RandomTrees):
+        limits, branching = FREE, set()
+
+        def propose(self, root, budget):
+            self.branching.add(self.limits.branching)
+            return super().propose(root, budget)
+
+    drafter = Asked(VOCAB)
+    list(make_engine(LimitedModel(TARGET, "chain"), drafter).generate(PROMPT))
+    assert drafter.branching == {1}
+    assert drafter.limits == FREE
