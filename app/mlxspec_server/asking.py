@@ -23,6 +23,7 @@ _NAMES = {
     "stop_tokens": "stop_token_ids",
     "ignore_eos": "ignore_eos",
     "num_draft_tokens": "num_draft_tokens",
+    "exact": "exact",
     **{
         row.name: row.name
         for row in SAMPLING

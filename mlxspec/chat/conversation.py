@@ -12,6 +12,7 @@ from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter, fresh_drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import Progress, StaleReplyError
+from mlxspec.loading.exactness import exact_form
 from mlxspec.measure.alternatives import DEFAULT_NUM_ALTERNATIVES, alternatives
 from mlxspec.measure.lossless import prove
 from mlxspec.params import GenerationParams, checks
@@ -232,6 +233,10 @@ class Conversation(History):
         exchange, self._exchanges = exchanges[-1], exchanges
         for message in exchange.asked:
             yield TurnStarted(str(message["role"]), content_of(message))
+        if (
+            exchange.params.exact or self.engine.exact
+        ):  # else the reply examines the device itself, and says nothing
+            exact_form(self.engine.target, self._say)
         for event in events:
             self._check_is_current(self._exchanges is exchanges)
             exchange.tokens += [token.token for token in getattr(event, "emit", ())]

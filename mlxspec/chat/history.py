@@ -16,7 +16,7 @@ from typing import Any
 
 from mlxspec.chat.prompts import ChatPrompts, content_of, messages_of
 from mlxspec.engine.engine import Engine
-from mlxspec.errors import UnsupportedOperationError
+from mlxspec.errors import UnsupportedOperationError, warn
 from mlxspec.params import GenerationParams, checks
 from mlxspec.text.chat_template import Message, Tools
 from mlxspec.text.tokenizer import Tokenizer
@@ -108,7 +108,8 @@ class History:
         # Whether a prompt leaves out the oldest turns when the chat no longer fits the model's
         # context; else a turn that does not fit is refused.
         self.forgets_oldest = False
-        self._prompts = ChatPrompts(engine.tokenizer, engine.name, say)
+        self._say = say or warn
+        self._prompts = ChatPrompts(engine.tokenizer, engine.name, self._say)
         self._exchanges: list[Exchange] = []
 
     @property

@@ -34,6 +34,7 @@ def started_event(
         lossless=_guarantee(params),
         sampling=_sampling(params),
         seed=params.seed,
+        exact=params.exact,
         context_length=target.context_length or 0,
         drafts=target.drafts,
         versions={"mlxspec": __version__, "mlx": facts.mlx, "python": facts.python},

@@ -24,6 +24,7 @@ from mlxspec.reply.drafter_guard import Guard
 from mlxspec.reply.events import round_events
 from mlxspec.reply.job import Job
 from mlxspec.text.tokenizer import Tokenizer
+from mlxspec.trace.difference import token_hash
 from mlxspec.trace.events import (
     DrafterFailed,
     Event,
@@ -57,6 +58,11 @@ class BatchReply:
     # What ended the reply if `finish_reason` is "error": a grammar that cannot continue, or an
     # exception of a function of the caller. Tokens and text are those before it.
     error: Exception | None = None
+
+    @property
+    def token_hash(self) -> str:
+        """Equal for two replies if their tokens are; see `mlxspec.trace.difference`."""
+        return token_hash(self.tokens)
 
     def raise_error(self) -> None:
         """Raise the error that ended the reply, if there is one."""
@@ -208,11 +214,12 @@ class Reply:
         self.has_ended = True
 
     def _figures(self) -> dict[str, Any]:
-        machine = {
+        others = {
+            "token_hash": token_hash(self._tokens),
             "host_syncs": backend.host_syncs() - self._num_syncs,
             "peak_memory_gb": memory.peak_memory_gb(),
         }
-        return self.stats.as_dict() | machine
+        return self.stats.as_dict() | others
 
     def finished(self) -> BatchReply:
         """Return the reply; call it when it has reported its end."""

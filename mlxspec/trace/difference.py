@@ -1,4 +1,4 @@
-"""Where two replies part, and whether rounding explains it.
+"""Whether two replies are the same, where they part, and whether rounding explains it.
 
 Kernels round a row differently when the forward has other rows too; the change of a logit is its
 drift. Two tokens are a near-tie if their logits differ by at most `NEAR_TIE_DRIFTS` times the
@@ -6,8 +6,10 @@ drift, measured on this machine with this model (see `measure/drift.py`). In hal
 drift is at least about a hundred times that of float32. Without drift there is no near-tie.
 """
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import compress, count
 from operator import ne
 
@@ -19,6 +21,11 @@ a text other than the measured one may drift twice as far, which gives 4."""
 def near_tie_of(drift: float) -> float:
     """Return the largest gap between two logits that rounding explains."""
     return NEAR_TIE_DRIFTS * drift
+
+
+def token_hash(tokens: Sequence[int]) -> str:
+    """Return the SHA-256, in hex, of token ids as 4 bytes each, little-endian and signed."""
+    return sha256(struct.pack(f"<{len(tokens)}i", *tokens)).hexdigest()
 
 
 def common_length(first: Sequence[object], second: Sequence[object]) -> int:

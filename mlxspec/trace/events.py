@@ -101,6 +101,7 @@ class GenerationStarted:
     lossless: str = "greedy"  # the guarantee that holds; else "sampled"
     sampling: dict[str, Any] = field(default_factory=dict)  # the sampling settings by name
     seed: int = 0
+    exact: bool = False  # whether it is the reply of plain decoding to the last bit
     context_length: int = 0  # largest number of tokens of prompt and reply
     versions: dict[str, str] = field(default_factory=dict)  # of mlxspec and of its runtime, by name
     drafts: str = ""  # the drafts that the target verifies, and why no others; "" if unknown

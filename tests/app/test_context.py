@@ -5,6 +5,7 @@ import pytest
 from mlxspec.drafting.entries import ModelEntry
 from mlxspec.trace.events import GenerationStarted, PrefillProgress
 from mlxspec.trace.file import event_from_json, event_to_json
+from mlxspec_app.conversation.figures import fitting
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.picker.model_rows import model_facts
@@ -92,6 +93,17 @@ def test_the_status_bar_keeps_a_limit_longer_than_what_is_usual():
     ranks = {part.text: part.rank for drafts in ("draft trees", CHAINS)
              for part in status_parts(state_of(drafts))}  # fmt: skip
     assert ranks["draft chains only"] < ranks["● lossless greedy"] < ranks["draft trees"]
+
+
+def test_the_status_bar_promises_an_exact_reply_in_every_view_and_within_80_columns():
+    state = state_of("draft chains", context_length=32768, exact=True)
+    state.target, state.drafter, state.phase = "SmolLM2-135M-Instruct", "pool", "ready"
+    state.reply.stats.generated_tokens, state.reply.stats.total_s = 700, 10.1
+    parts = [part for part in status_parts(state) if part.rank < 5]  # those outside the X-ray
+    shown = [part.text for part in fitting(parts, 80 - len(" mlxspec   "), 3)]
+    assert shown == ["SmolLM2-135M-Instruct ◂ pool", "● exact", "70.0 tokens/s"]
+    assert not [part for part in status_parts(state) if "lossless" in part.text]
+    assert "● exact" not in [part.text for part in status_parts(state_of())]
 
 
 def test_recordings_from_before_open_and_say_nothing_of_drafts():

@@ -11,6 +11,7 @@ import pytest
 
 from mlxspec.budget import FixedBudget
 from mlxspec.errors import MlxspecError
+from mlxspec.loading import exactness
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import (
     EmittedToken,
@@ -171,6 +172,23 @@ def test_a_prediction_is_read_from_a_file(model, tmp_path, capsys, monkeypatch):
     assert predicted["tokens"] == plain["tokens"]
     assert predicted["stats"]["target_forwards"] < plain["stats"]["target_forwards"] == 24
     assert predicted["stats"]["accepted_prediction_tokens"] > 0
+
+
+@pytest.mark.parametrize("way", [(), ("--raw",)])
+def test_an_exact_reply_has_one_hash_and_the_examination_is_told_once(
+    model, capsys, monkeypatch, way
+):
+    monkeypatch.setattr(exactness, "_known", {})
+    hashes = set[str]()
+    for drafter, is_first in (("none", True), ("suffix", False)):
+        words = ["generate", "--model", model, "--prompt", "ho ho", "--drafter", drafter, *way]
+        assert main([*words, "--json", "--exact", "--max-tokens", "24"]) == 0
+        out, err = capsys.readouterr()
+        stats = json.loads(out)["stats"]
+        assert stats["exact"]
+        hashes.add(stats["token_hash"])
+        assert ("finding the forwards" in err) == is_first
+    assert len(hashes) == 1
 
 
 def test_a_reply_fits_what_its_flag_says(model, tmp_path, capsys):

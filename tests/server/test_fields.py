@@ -52,6 +52,8 @@ SETTINGS = [
     ({"stop_token_ids": [4]}, {"stop_tokens": (4,)}),
     ({"ignore_eos": True}, {"ignore_eos": True}),
     ({"num_draft_tokens": 2}, {"num_draft_tokens": 2}),
+    ({"exact": True}, {"exact": True}),
+    ({"exact": False}, {}),
     ({"reasoning_effort": "low"}, {"chat_template_args": {"reasoning_effort": "low"}}),
     ({"reasoning": {"effort": "low"}}, {"chat_template_args": {"reasoning_effort": "low"}}),
     ({"output_config": {"effort": "low"}}, {"chat_template_args": {"reasoning_effort": "low"}}),
@@ -207,10 +209,10 @@ WRONG = (-7, 1.5, 10**400, True, "x", [5], [[]], {"a": 5}, {"type": 5}, [{"type"
 TYPED = (
     "model temperature top_p top_k min_p repetition_penalty presence_penalty frequency_penalty "
     "xtc_probability xtc_threshold logit_bias max_tokens stop seed stop_token_ids ignore_eos "
-    "num_draft_tokens chat_template_kwargs prediction n response_format guided_json guided_regex "
-    "guided_choice guided_grammar json_schema grammar structured_outputs text output_config "
-    "output_format reasoning reasoning_effort verbosity thinking think enable_thinking stream "
-    "logprobs top_logprobs include context_management best_of modalities"
+    "num_draft_tokens exact chat_template_kwargs prediction n response_format guided_json "
+    "guided_regex guided_choice guided_grammar json_schema grammar structured_outputs text "
+    "output_config output_format reasoning reasoning_effort verbosity thinking think "
+    "enable_thinking stream logprobs top_logprobs include context_management best_of modalities"
 )
 
 

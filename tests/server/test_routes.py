@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -144,6 +146,26 @@ def test_seeds_and_several_replies_are_those_of_the_library(client):
     ]
     assert [choice["message"]["content"] for choice in found["choices"]] == texts
     assert found["usage"]["completion_tokens"] == 3 * LENGTH
+
+
+@each_way
+@pytest.mark.parametrize("path", ASKED)
+def test_an_answer_tells_the_hash_of_the_tokens_of_each_reply(client, path, is_streamed):
+    body = {"exact": True, **({"max_tokens": LENGTH} if path == "/v1/messages" else {})}
+    answer = post(client, path, stream=is_streamed, **body)
+    text = "Hi" if path == "/v1/completions" else TOKENIZER.render_chat(MESSAGES)
+    tokens = TARGET.greedy(TOKENIZER.encode(text, add_special_tokens=False), LENGTH)
+    found = re.findall(r'"token_hash": ?"(\w+)"', answer.text)
+    assert found == [sha256(np.array(tokens, "<i4").tobytes()).hexdigest()]
+
+
+@each_way
+def test_each_of_several_replies_has_its_own_hash(client, is_streamed):
+    for path in (CHAT, "/v1/completions"):
+        answer = post(client, path, stream=is_streamed, temperature=1, seed=5, n=2)
+        rows = data_of(answer) if is_streamed else [answer.json()]
+        ends = [one for row in rows for one in row["choices"] if one["finish_reason"]]
+        assert len({end["token_hash"] for end in ends}) == 2
 
 
 @each_way

@@ -14,6 +14,7 @@ from mlxspec import api
 from mlxspec.chat.conversation import Conversation
 from mlxspec.drafting.auto import Choice
 from mlxspec.files import NotTextError, decoded
+from mlxspec.loading.exactness import exact_form
 from mlxspec.trace import events
 from mlxspec.trace.events import Event, text_of
 from mlxspec.trace.file import TraceWriter
@@ -39,6 +40,8 @@ def run(args: Namespace) -> int:
     prepared = api.prepare(args.model or None, options(args), say=say)
     printer, engine = _Printer(prepared.choice, as_json=args.json), prepared.engine
     if args.raw or not engine.tokenizer.has_chat_template:
+        if params.exact or engine.exact:  # a conversation says it by itself
+            exact_form(engine.target, say)
         reply = engine.generate(prompt, params)
     else:
         reply = Conversation(engine, args.system, say=say).reply(prompt, params)
@@ -131,7 +134,17 @@ class _Printer:
             if self._choice.speeds:
                 print(f"{self._choice.drafter} was {self._choice.reason}", file=sys.stderr)
             return
-        names = ("weights", "drafter", "cache", "drafts", "sampling", "seed", "device", "blas")
+        names = (
+            "weights",
+            "drafter",
+            "cache",
+            "drafts",
+            "sampling",
+            "seed",
+            "exact",
+            "device",
+            "blas",
+        )
         document = {
             "text": self._text.text,
             "reasoning": self._text.reasoning,

@@ -63,6 +63,11 @@ def reason_of(end: Piece, has_calls: bool = False) -> str:
     return "tool_calls" if has_calls else "stop"
 
 
+def hash_of(end: Piece) -> dict[str, str]:
+    """Return the field that compares the tokens of a reply with those of another."""
+    return {"token_hash": end.stats["token_hash"]}
+
+
 def ends_of(pieces: Iterable[Piece]) -> list[Piece]:
     """Return the last piece of each reply, in order."""
     return sorted((p for p in pieces if p.kind == "end"), key=lambda piece: piece.index)

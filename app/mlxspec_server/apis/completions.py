@@ -6,7 +6,17 @@ from typing import Any, ClassVar
 
 from mlxspec import __version__
 from mlxspec.params import GenerationParams
-from mlxspec_server.apis.base import Api, Lines, Stats, ends_of, event, reason_of, said, timings_of
+from mlxspec_server.apis.base import (
+    Api,
+    Lines,
+    Stats,
+    ends_of,
+    event,
+    hash_of,
+    reason_of,
+    said,
+    timings_of,
+)
 from mlxspec_server.asking import MOST_LOGPROBS, Ask, ask_of
 from mlxspec_server.body import Body, Refusal
 from mlxspec_server.pieces import Piece, TokenLogprob, ToolCall, calls_of
@@ -151,7 +161,7 @@ class ChatCompletion(OpenAICompletions):
             self._num_calls[index] = len(calls)
         (end,) = ends_of(pieces)
         choice = {"index": index, "message": message, "finish_reason": self._reason(end)}
-        return choice | self._logprobs(pieces)
+        return choice | self._logprobs(pieces) | hash_of(end)
 
     def _reason(self, end: Piece) -> str:
         return reason_of(end, end.index in self._num_calls)
@@ -168,6 +178,8 @@ class ChatCompletion(OpenAICompletions):
         choice: dict[str, Any] = {"index": index, "delta": delta, "finish_reason": reason}
         if piece is not None and piece.logprobs:
             choice |= self._logprobs([piece])
+        if piece is not None and piece.kind == "end":
+            choice |= hash_of(piece)
         return event(self.head(self.chunk, choices=[choice]))
 
 
@@ -200,6 +212,7 @@ class Completion(OpenAICompletions):
         reason = reason_of(piece) if is_end else None
         choice = {"index": piece.index, "text": piece.text, "finish_reason": reason}
         choice["logprobs"] = self._logprobs([piece])
+        choice |= hash_of(piece) if is_end else {}
         return [event(self.head(self.chunk, choices=[choice]))]
 
     def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
@@ -208,7 +221,7 @@ class Completion(OpenAICompletions):
             own = [piece for piece in pieces if piece.index == end.index]
             choice = {"index": end.index, "text": "".join(piece.text for piece in own)}
             choice |= {"finish_reason": reason_of(end), "logprobs": self._logprobs(own)}
-            choices.append(choice)
+            choices.append(choice | hash_of(end))
         return self.head(self.chunk, choices=choices) | self.figures(pieces)
 
     def _logprobs(self, pieces: Sequence[Piece]) -> dict[str, Any] | None:

@@ -5,7 +5,16 @@ from typing import Any
 
 from mlxspec.params import GenerationParams
 from mlxspec.text.stream import TextStream
-from mlxspec_server.apis.base import Api, Lines, ends_of, event, reason_of, said, timings_of
+from mlxspec_server.apis.base import (
+    Api,
+    Lines,
+    ends_of,
+    event,
+    hash_of,
+    reason_of,
+    said,
+    timings_of,
+)
 from mlxspec_server.asking import ask_of
 from mlxspec_server.body import Body, Refusal
 from mlxspec_server.pieces import Piece, ToolCall, calls_of
@@ -157,7 +166,8 @@ class Message(Api):
             "cache_read_input_tokens": cached,
             "output_tokens": end.stats["generated_tokens"],
         }
-        return {"usage": usage, "timings": timings_of(end.stats, self.writing.loaded.drafter)}
+        timings = timings_of(end.stats, self.writing.loaded.drafter)
+        return {"usage": usage, "timings": timings, **hash_of(end)}
 
     def _open(self, kind: str, block: dict[str, Any]) -> Lines:
         lines = self._close()

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlxspec.params import GenerationParams
-from mlxspec_server.apis.base import Api, Lines, Stats, ends_of, event, timings_of
+from mlxspec_server.apis.base import Api, Lines, Stats, ends_of, event, hash_of, timings_of
 from mlxspec_server.apis.completions import chosen_tools
 from mlxspec_server.asking import ask_of
 from mlxspec_server.body import Body, Refusal
@@ -120,7 +120,7 @@ class OpenAIResponse(Api):
         if not is_whole:
             found["incomplete_details"] = {"reason": "max_output_tokens"}
         timings = timings_of(end.stats, self.writing.loaded.drafter)
-        return found | {"usage": _usage(end.stats), "timings": timings}
+        return found | {"usage": _usage(end.stats), "timings": timings} | hash_of(end)
 
     def _response(self, status: str) -> dict[str, Any]:
         return {

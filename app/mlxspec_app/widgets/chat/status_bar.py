@@ -63,7 +63,8 @@ def status_parts(state: ChatState) -> list[Part]:
     if reply is not None and reply.drafter_fault:
         parts.append(Part(_NO_GUESSES))
     if reply is not None and reply.started is not None:
-        parts.append(Part(f"● lossless {safe_line(reply.started.lossless)}", 6))
+        promise = Part(f"● lossless {safe_line(reply.started.lossless)}", 6)
+        parts.append(Part("● exact", 3) if reply.started.exact else promise)
         parts += _drafts(reply.started.drafts)
     if ring := _ring(state):
         parts.append(Part(f"rotating cache {count(ring)}", 3))
