@@ -218,7 +218,7 @@ class MeasuredBudget(Budget):
         """Return False for a round in which the program was suspended; a second in a row counts."""
         was_stopped = self._was_stopped
         ms = round.draft_ms + round.target_ms
-        self._was_stopped = ms > _STOPPED * curve.cost(round.num_rows)
+        self._was_stopped = ms > _STOPPED * curve.raw(round.num_rows)
         return was_stopped or not self._was_stopped
 
     def _learn_grown(self, grown: Draft, round: Round, curve: CostCurve | FittedCurve) -> None:
@@ -227,7 +227,7 @@ class MeasuredBudget(Budget):
         now.draft_ms += _RATE * (round.draft_ms - now.draft_ms)
         now.path_rates.learn(grown, round)
         certain = round.num_certain
-        ms = now.draft_ms + curve.cost(round.num_rows) - curve.cost(1 + certain) + curve.cost(1)
+        ms = now.draft_ms + curve.raw(round.num_rows) - curve.cost(1 + certain) + curve.cost(1)
         kept = len(round.path) - certain
         now.saved_ms += _RATE * (kept * curve.cost(1) - ms - now.saved_ms)
 
