@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mlxspec.budget import CostBook, CostCurve, FixedBudget, MeasuredBudget, best_count
 from mlxspec.budget.acceptance import IndexRates, PathRates
 from mlxspec.budget.curve import DraftCost
+from mlxspec.decoder.exact import ExactForm
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from tests.support.pairwise import pairwise
@@ -84,6 +85,15 @@ def test_where_every_forward_has_one_width_a_draft_fills_it():
     budget.fit = lambda rows: 4 if rows <= 4 else 16  # twelve rows more for one guess
     budget.begin("d", 0.0, 0, None)
     assert budget.cut(chain(0.3, 7)).tree.n_nodes == 4
+
+
+def test_a_round_counts_as_the_width_of_its_forward_where_not_all_of_its_rows_may_be_used():
+    budget = budget_of(LINEAR)
+    budget.fit = ExactForm({8: 7}, pads_keys=True).width
+    budget.begin("d", 0.0, 0, None)
+    budget.cut(chain(0.9, 6))
+    budget.learn(round_of(3, 6, num_allowed=6, num_rows=8, draft_ms=0.1, target_ms=2.0))
+    assert budget.rows(7) == 8
 
 
 def test_a_fixed_budget_takes_what_is_allowed():
