@@ -9,7 +9,6 @@ from mlxspec.params.checks import (
     functions,
     instance,
     refusal,
-    set_fields,
     text,
     texts,
     token_ids,
@@ -213,8 +212,6 @@ class GenerationParams:
     def __post_init__(self) -> None:
         instance("sampling", self.sampling, SamplingParams)
         check_fields(self)
-        if self.exact:  # else a sampled draft would give another text of the same distribution
-            set_fields(self, exact_seed=True)
 
     @property
     def is_greedy(self) -> bool:
@@ -223,7 +220,12 @@ class GenerationParams:
 
     @property
     def rule(self) -> Rule:
-        return "match" if self.exact_seed else self.chain_rule or "block"
+        return "match" if self.is_coupled else self.chain_rule or "block"
+
+    @property
+    def is_coupled(self) -> bool:
+        """Whether drafts are drawn with the target's noise, so that its own draw decides."""
+        return self.exact_seed or self.exact
 
 
 def check_params(

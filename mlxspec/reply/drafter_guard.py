@@ -53,7 +53,7 @@ class Guard:
         """Start the drafter on a reply; `noise` is the reply's, at its first position."""
 
         def begin() -> None:
-            self.active.couple(noise if params.exact_seed else None)
+            self.active.couple(noise if params.is_coupled else None)
             sampling = replace(params.sampling)  # a copy: a drafter may write into its biases
             self.active.start(prompt, sampling, noise.key_for("draft"))
 

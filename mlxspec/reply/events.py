@@ -86,4 +86,4 @@ def _sampling(params: GenerationParams) -> dict[str, Any]:
 def _guarantee(params: GenerationParams) -> str:
     if params.is_greedy:
         return "greedy"
-    return "exact seed" if params.exact_seed else "sampled"
+    return "exact seed" if params.is_coupled else "sampled"

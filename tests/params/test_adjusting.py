@@ -1,6 +1,7 @@
 """Settings changed by name while a chat runs, and the arguments of a chat template as typed."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -121,3 +122,9 @@ def test_several_texts_add_up_and_a_mapping_is_copied():
 def test_what_is_no_argument_is_refused_with_what_is_allowed(value, message):
     with pytest.raises(ValueError, match=f"chat_template_args.*{message}"):
         args(value)
+
+
+def test_a_reply_that_is_no_more_exact_draws_as_before():
+    exact = GenerationParams(exact=True)
+    assert exact.is_coupled
+    assert not replace(exact, exact=False).is_coupled
