@@ -164,7 +164,7 @@ def _later(path):
     [
         (_foreign, "tokenizer"),
         (_damaged, "checksum"),
-        (_later, "later version"),
+        (_later, "not a table that this version can read"),
         (lambda path: path.write_bytes(b"no table"), "cannot read"),
         (lambda path: path.mkdir(), "cannot read"),
     ],
