@@ -151,7 +151,7 @@ def reused(events):
 
 
 @pytest.mark.parametrize(
-    ("name", "shared", "is_read_again"), [("gemma3_text", 300, True), ("gpt_oss", 390, False)]
+    ("name", "shared", "is_read_again"), [("gemma3_text", 250, True), ("gpt_oss", 390, False)]
 )
 def test_a_chat_that_goes_back_beyond_the_window_reads_its_text_again(name, shared, is_read_again):
     source, first = build(name), text_of(400)
