@@ -233,9 +233,7 @@ class Conversation(History):
         exchange, self._exchanges = exchanges[-1], exchanges
         for message in exchange.asked:
             yield TurnStarted(str(message["role"]), content_of(message))
-        if (
-            exchange.params.exact or self.engine.exact
-        ):  # else the reply examines the device itself, and says nothing
+        if exchange.params.exact or self.engine.exact:  # the reply itself would examine in silence
             exact_form(self.engine.target, self._say)
         for event in events:
             self._check_is_current(self._exchanges is exchanges)

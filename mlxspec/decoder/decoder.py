@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from mlxspec.decoder.exact import CHUNK, ExactForm
+from mlxspec.decoder.exact import CHUNK, ExactForm, exact_support
 from mlxspec.decoder.forwards import Forwards
 from mlxspec.decoder.hidden import HiddenStateReader, HiddenStates, Readers
 from mlxspec.drafts.tree import DraftTree, check_branch
@@ -61,8 +61,8 @@ class Decoder:
     @property
     def draft_support(self) -> DraftSupport:
         """The drafts that can be verified."""
-        is_exact, support = self.form is not None, self.model.draft_support
-        return "chain" if is_exact and support == "tree" else support
+        support = self.model.draft_support
+        return support if self.form is None else exact_support(support)
 
     @property
     def drafts(self) -> str:

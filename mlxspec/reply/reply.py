@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from mlxspec.decoder.decoder import Decoder
+from mlxspec.decoder.exact import exact_support
 from mlxspec.device import backend, memory
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.grammar import GrammarDrafter
@@ -149,8 +150,8 @@ class Reply:
     def _guard_with(self, drafter: Drafter) -> None:
         self.drafter = drafter
         support = self._target.draft_support
-        if self.job.params.exact and support == "tree":  # see `decoder/exact.py`
-            support = "chain"
+        if self.job.params.exact:
+            support = exact_support(support)
         self.guard = Guard(drafter, self._target.vocab_size, support)
         self._is_drafting = False
 
