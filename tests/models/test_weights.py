@@ -106,7 +106,7 @@ def test_quantised_tensors_become_float32_on_a_cpu(bits, cpu):
 MXFP4 = {"group_size": 32, "bits": 4, "mode": "mxfp4"}
 
 
-def test_other_modes_of_quantising_are_passed_on():
+def test_other_modes_of_quantising_are_passed_on(cpu):
     tensors, original = quantized(MXFP4)
     model = empty_model()
     assert words_of_loaded(load_weights(model, tensors, MXFP4)) == "float32 from mxfp4 4-bit"
