@@ -17,9 +17,10 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
+from mlxspec.budget import CostCurve
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.decoder.exact import ExactForm
-from mlxspec.device import backend
+from mlxspec.device import backend, chips
 from mlxspec.device.speed import machine_key
 from mlxspec.device.turns import device_turn
 from mlxspec.drafts.tree import DraftTree
@@ -35,6 +36,7 @@ _LENGTHS = (1, 255, 1023, 1024, 4096)
 _NUM_RUNS = 3
 _REPEATED = 255  # rows of a text of which a longer one is made, because reading takes time
 _ACCEPTANCE = 0.7  # of a draft token, to compare forms before anything is known about drafts
+_USUAL_COSTS = {1: 1.0, _WIDEST: 4.2}  # a tenth more with each row, as on most CPUs
 _RECORDS = Records("exact.json")
 _known: dict[str, ExactForm] = {}
 
@@ -53,9 +55,8 @@ def exact_form(decoder: Decoder, say: Say = lambda line: None) -> ExactForm:
 
 def _key(decoder: Decoder) -> str:
     """Return what the bits of a row depend on besides the text."""
-    model, config = decoder.model, decoder.model.config
-    module: Any = getattr(model, "source", model)
-    about = repr((config, kinds_of_weights(module), decoder.cache.windows, decoder.drafts))
+    config, kinds = decoder.model.config, kinds_of_weights(_module(decoder))
+    about = repr((config, kinds, decoder.cache.windows, decoder.drafts))
     own = import_module("mlxspec").__version__
     return (
         f"{config.model_type} {sha256(about.encode()).hexdigest()[:16]}, "
@@ -108,6 +109,7 @@ class _Exam:
     def __init__(self, decoder: Decoder) -> None:
         size, longest = decoder.vocab_size, decoder.context_length or 1 << 30
         self._decoder, cache = decoder, decoder.cache
+        self._costs = _published_costs(decoder)
         self._can_fill = cache.can_be_cut and decoder.can_adopt
         self._text = [(7 * i * i + 31 * i + 11) % size for i in range(_LENGTHS[-1])]
         self._runs = [
@@ -118,26 +120,23 @@ class _Exam:
         self._lengths = [length for length in _LENGTHS if length <= most - 2 * _WIDEST] or [1]
 
     def candidates(self, *, pads_keys: bool) -> Iterator[tuple[float, ExactForm]]:
-        """Yield forms that agree after a short text, with the tokens a millisecond they promise.
+        """Yield forms that agree after a short text, with the tokens that each promises.
 
-        A form has all widths whose first row is the same; on a CPU it has one width.
+        Those are tokens in the time of a forward of one row. A form has all widths whose first row
+        is the same; on a CPU it has one width.
         """
         decoder, run = self._decoder, self._runs[0]
         if decoder.draft_support == "none":
             return
         self._read(ExactForm({width: width for width in range(1, _WIDEST + 1)}, pads_keys), 1)
-        drafted, ms = dict[int, list[bytes]](), dict[int, float]()
-        self._forward(run[:1])  # not timed: it brings the weights into memory
-        for width in range(1, 2 + decoder.most_nodes):
-            start = time.perf_counter()
-            drafted[width] = self._forward(run[:width])
-            ms[width] = (time.perf_counter() - start) * 1e3
+        widths = range(1, 2 + decoder.most_nodes)
+        drafted = {width: self._forward(run[:width]) for width in widths}
         classes = dict[bytes, list[int]]()
         for width, rows in drafted.items():
             classes.setdefault(rows[0] + bytes([width] * backend.is_cpu()), []).append(width)
 
         def promised(rows: Mapping[int, int]) -> float:
-            return max(_gain(num) / ms[width] for width, num in rows.items())
+            return max(_gain(num) / self._costs.raw(width) for width, num in rows.items())
 
         wholes = [{width: width for width in members} for members in classes.values()]
         best = 0.0
@@ -223,6 +222,20 @@ class _Exam:
         planes = [plane.view(mx.uint8) for plane in self._rows(position, position + 1)]
         mx.eval(planes)
         return sha256(b"".join(np.array(plane).tobytes() for plane in planes)).digest()
+
+
+def _published_costs(decoder: Decoder) -> CostCurve:
+    """Return the costs by which forms are compared.
+
+    They are not measured: a busy moment must not change the form, and with it every reply.
+    """
+    chip = chips.here()
+    steps = map(chip.steps, kinds_of_weights(_module(decoder))) if chip else ()
+    return CostCurve(next((own.costs for own in steps if own), _USUAL_COSTS))
+
+
+def _module(decoder: Decoder) -> Any:
+    return getattr(decoder.model, "source", decoder.model)
 
 
 def _worth_having(rows: Mapping[int, int]) -> dict[int, int]:

@@ -200,12 +200,13 @@ def _named(names: list[str]) -> str:
 
 
 def kinds_of_weights(module: nn.Module) -> list[str]:
-    """Return the types and packings of the weights: each of them runs in its own kernels."""
+    """Return the packings of the weights and their types: each of them runs in its own kernels."""
     parts = [(type(part).__name__, vars(part)) for part in module.modules()]
     packings = {
-        f"{name} {facts['bits']} {facts['group_size']} {facts.get('mode')}"
+        f"{packed_words(facts['bits'], facts.get('mode'))} in {facts['group_size']}, {name}"
         for name, facts in parts
         if "bits" in facts and "group_size" in facts
     }
     flat: Any = tree_flatten(module.parameters())
-    return sorted(packings | {str(array.dtype) for _, array in flat})
+    dtypes = {str(array.dtype).removeprefix("mlx.core.") for _, array in flat}
+    return [*sorted(packings), *sorted(dtypes)]

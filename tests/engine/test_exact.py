@@ -14,6 +14,7 @@ from mlx.utils import tree_flatten
 import mlxspec
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.decoder.exact import CHUNK, ExactForm
+from mlxspec.device.chips import Chip
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.engine.engine import Engine
@@ -200,12 +201,20 @@ def as_metal(rows, keys):
     return next(number for number, most in enumerate((1, 5, 15, 1 << 30)) if rows <= most)
 
 
-def test_widths_that_round_alike_are_found(monkeypatch):
-    form = found(monkeypatch, as_metal)
-    assert len({as_metal(width, 0) for width in form.rows}) == 1
-    assert all(width == num for width, num in form.rows.items())
-    assert min(form.rows) in (2, 6, 16)
-    assert max(form.rows) in (5, 15, 33)
+@pytest.mark.parametrize(
+    ("chip", "weights", "widths"),
+    [
+        (None, "float32", range(2, 6)),
+        (Chip("M4 Max", 16), "bfloat16", range(6, 16)),  # 15 rows cost as much as 2
+        (Chip("M1", 13), "4-bit in 64, QuantizedLinear", [1]),  # n rows cost as much as n forwards
+    ],
+)
+def test_the_widths_that_round_alike_and_promise_most_on_a_chip_are_found(
+    monkeypatch, chip, weights, widths
+):
+    monkeypatch.setattr(exactness.chips, "here", lambda: chip)
+    monkeypatch.setattr(exactness, "kinds_of_weights", lambda module: [weights])
+    assert found(monkeypatch, as_metal).rows == {width: width for width in widths}
 
 
 def test_a_device_whose_rounding_changes_after_a_long_text_is_caught(monkeypatch):
