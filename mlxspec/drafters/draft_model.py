@@ -45,7 +45,6 @@ class DraftModelDrafter(DrawingDrafter):
         self._fed: list[int] = []
         self._drafted: mx.array | None = None  # (n_nodes,) tokens of the last chain, root first
         self._num_staged = 0  # nodes of the last tree that are staged; its leaves are not
-        self._drawn_shape = TreeShape(())  # of that tree
 
     def fresh_for(self, target: Decoder) -> "DraftModelDrafter":
         decoder = Decoder(self.decoder.model, self.decoder.cache.empty_like())
@@ -78,7 +77,7 @@ class DraftModelDrafter(DrawingDrafter):
         accepted, fed = round.accepted, [*self._unread, round.tokens[0]]
         super().update(round)
         if self._num_staged:
-            path = [node for node in self._own_nodes(round) if node < self._num_staged]
+            path = [node for node in round.path if node < self._num_staged]
             self.decoder.commit(path)
             self._unread, self._num_staged = accepted[len(path) - 1 :], 0
             return
@@ -108,7 +107,7 @@ class DraftModelDrafter(DrawingDrafter):
         if unread:
             self.decoder.extend_chain(mx.array(unread, mx.int32))
             self.decoder.commit_chain(unread)
-        self._unread, self._fed, self._drawn_shape = [], [root], shape
+        self._unread, self._fed = [], [root]
 
         def next_logits(above: DraftTree, last: mx.array) -> mx.array:
             hidden = self.decoder.forward_tree(above)[-last.shape[0] :]
@@ -116,16 +115,6 @@ class DraftModelDrafter(DrawingDrafter):
             return self.decoder.logits(hidden)
 
         return self.grow(root, shape, next_logits)
-
-    def _own_nodes(self, round: Round) -> Sequence[int]:
-        """Return the accepted nodes, numbered as in the drawn tree.
-
-        A target that verifies chains only got the first node of each level.
-        """
-        shape = self._drawn_shape
-        if len(round.tokens) == len(shape.parents):
-            return round.path
-        return [shape.levels[depth].start for depth in round.path]
 
     def _room(self, wanted: int) -> int:
         """Return how many more tokens fit in its context; `wanted` if its cache rotates."""

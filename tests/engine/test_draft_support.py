@@ -32,8 +32,6 @@ from tests.verify.test_joint_distribution import (
     LENGTH,
     MODEL,
     SAMPLING,
-    SMALL,
-    draft_model,
     draw,
 )
 
@@ -68,13 +66,8 @@ def test_greedy_text_is_that_of_plain_decoding(drafter, support, kind):
     assert (num_drafted > 0) == (support == "chain")
 
 
-@pytest.mark.parametrize(
-    "make_drafter",
-    [lambda target: DrawnTree(4), lambda target: draft_model(2)],
-    ids=["drawn tree", "draft model, a tree"],
-)
-def test_the_first_tokens_follow_the_joint_law_over_chains_cut_from_trees(make_drafter):
-    engine = make_engine(LimitedModel(MODEL, "chain"), None, make_drafter=make_drafter)
+def test_the_first_tokens_follow_the_joint_law_over_chains_cut_from_trees():
+    engine = make_engine(LimitedModel(MODEL, "chain"), DrawnTree(4))
     drawn, kept = [], 0
     for seed in range(DRAWS):
         params = GenerationParams(
@@ -85,18 +78,6 @@ def test_the_first_tokens_follow_the_joint_law_over_chains_cut_from_trees(make_d
         kept += num_kept
     assert fit(drawn, EXACT).p_value > LEAST_P
     assert kept > DRAWS / 10
-
-
-def test_a_draft_model_knows_which_rows_of_its_tree_were_accepted():
-    """Its own tree has other indices than the chain that the target verified."""
-    same = tiny_model(vocab_size=4, seed=2, **SMALL)
-    drafter = DraftModelDrafter(Decoder(same), 4, lookahead=2)
-    engine = make_engine(LimitedModel(MODEL, "chain"), drafter)
-    params = GenerationParams(max_tokens=30, sampling=SAMPLING, num_draft_tokens=6)
-    text = [1, 2, 0, 1, 2, *emitted(engine.generate([1, 2, 0, 1, 2], params))]
-    history = list(drafter.decoder.history)
-    assert history == text[: len(history)]
-    assert len(history) > 20
 
 
 class BeyondTheCut(Adversary):
