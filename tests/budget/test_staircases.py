@@ -1,5 +1,6 @@
 """The budget on the cost curves of Apple's chips, with drafts and acceptance as recorded."""
 
+from collections import Counter
 from functools import cache
 from itertools import cycle, islice
 from math import ceil
@@ -133,6 +134,26 @@ def test_rows_that_share_a_reading_are_drafted_together(staircase, text):
     cost = STAIRCASES[staircase]
     _, widths = play(many(text), cost, measured(cost))
     assert mode(widths) == 5
+
+
+@each_value(drafted=DRAFTED)
+def test_on_m3_and_m4_drafts_fill_one_reading_of_the_weights_or_two(drafted):
+    (text, is_lazy), cost = drafted, STAIRCASES["M3, M4"]
+    _, widths = play(many(text), cost, measured(cost), is_lazy=is_lazy)
+    counts = Counter(widths)
+    one, two = counts[4] + counts[5], counts[8] + counts[9] + counts[10]
+    fewer, whole_tile = counts[1] + counts[2] + counts[3], counts[TILE]
+    assert one >= (0.9 if text != "copy" else 0.8) * len(widths)
+    assert two > 0
+    assert one + two + fewer + whole_tile >= len(widths) - 3
+
+
+def test_on_m1_and_m2_copies_are_drafted_in_a_whole_tile():
+    cost = PER_ROW["M1, M2 affine"]
+    speed, widths = play(many("copy"), cost, measured(cost))
+    drafted = Counter(rows for rows in widths if rows > 1)
+    assert drafted.most_common(1)[0][0] >= 20
+    assert speed > 1.2 * best_fixed("M1, M2 affine", "copy")
 
 
 @each_value(device=["Apple M1", "Apple M3", "Apple M4", "Apple M5"], text=["prose", "code"])
