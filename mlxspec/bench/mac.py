@@ -60,8 +60,8 @@ _WORKING_SET = (0.6, 0.85)  # share of the memory for the GPU; the code assumes 
 _GROUP_SIZE = 64
 _BYTES, _MOST_MATRICES = 48_000_000, 24  # of the matrices that take turns
 _LAYERS = 4  # layers with their own keys and values, which take turns
-_PARAMS = GenerationParams(max_tokens=96)
-_NUM_NODES, _MAX_TOKENS, _NUM_DRAWS = (4, 12), 48, 400
+_MAX_TOKENS = 48  # of a reply
+_NUM_NODES, _NUM_DRAWS = (4, 12), 200
 _SETTINGS = ("MLX_MAX_OPS_PER_BUFFER", "MLX_MAX_MB_PER_BUFFER", "MLX_ENABLE_TF32", "MLXSPEC_WIRED")
 
 Timed = tuple[str, Callable[[int], None], int]
@@ -244,15 +244,16 @@ def published(name: str, curve: CostCurve, device: str) -> list[Line]:
 
 def replies() -> Finding:
     """Return a few replies of every drafter: speed, acceptance, agreement with plain decoding."""
+    params = GenerationParams(max_tokens=_MAX_TOKENS)
     context = make_drafter_context(load_model(), Options(), lambda line: None)
     context.engine.measure_costs()
     arms = own_arms([PLAIN, *drafters_here(context)], context)
     questions = choose_questions(read_questions(), limit=1)
     chosen = [*questions[:2], questions[-1]]  # the reply to the last one copies its text
     runner = Runner(context.engine, arms, PLAIN)
-    runner.warm_up(_PARAMS, lambda name: None)
-    cases = enumerate(Plan(chosen, [0.0], 1, _PARAMS).cases)
-    rows = [row for number, case in cases for row in runner.rows(case, number, _PARAMS)]
+    runner.warm_up(params, lambda name: None)
+    cases = enumerate(Plan(chosen, [0.0], 1, params).cases)
+    rows = [row for number, case in cases for row in runner.rows(case, number, params)]
     plain, *drafted = (arm_figures(rows, arm.name, PLAIN) for arm in arms)
     lines = []
     for found in drafted:

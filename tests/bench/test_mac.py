@@ -24,7 +24,6 @@ from mlxspec.device import backend
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import load_model
 from mlxspec.measure.drift import Drift
-from mlxspec.params import GenerationParams
 from mlxspec.trace.difference import Difference
 from mlxspec_cli.main import main
 from tests.support.bench_arms import NEAR, REAL, case_of, reply_of, result_of, row_of
@@ -40,7 +39,6 @@ def loaded(tmp_path, monkeypatch):
     questions = read_questions(save_questions(tmp_path))
     monkeypatch.setattr(mac, "load_model", lambda: load_model(folder))
     monkeypatch.setattr(mac, "read_questions", lambda: questions)
-    monkeypatch.setattr(mac, "_PARAMS", GenerationParams(max_tokens=8))
     monkeypatch.setattr(mac, "_MAX_TOKENS", 8)
     monkeypatch.setattr(mac, "_NUM_DRAWS", 20)
     monkeypatch.setattr(mac, "_NUM_NODES", (4,))
