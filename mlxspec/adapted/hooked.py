@@ -6,15 +6,20 @@ Some CPUs multiply the few rows of a draft fastest in pieces (`device/products.p
 layers pass them to the BLAS whole. Then a draft of four rows costs more than its tokens save, so
 dense layers multiply as those of our ports do; the products are equal up to rounding. Only large
 matrices are shared among cores: for a small one, starting and waiting take as long as the product.
+
+mlx-lm's attention calls MLX's kernel with all rows at once, of which a GPU's takes some
+(`device/attention.py`). A layer's own code runs with globals in which that function is ours.
 """
 
 import math
 import weakref
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
+from mlx_lm.models import base
 from mlx_lm.models.cache import make_prompt_cache
 
 from mlxspec.adapted.anatomy import Anatomy, MasksAsked, anatomy, modules_of
@@ -24,7 +29,8 @@ from mlxspec.adapted.leaves import LeafPlan
 from mlxspec.adapted.mixers import branch
 from mlxspec.adapted.override import Undo, first_array, mark, override, places, restore
 from mlxspec.adapted.positions import position_embedding, position_rotation
-from mlxspec.device import products
+from mlxspec.device import backend, products
+from mlxspec.device.attention import attend
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
 from mlxspec.models import TargetConfig
@@ -132,7 +138,7 @@ class HookedModel:
     def _override(self) -> None:
         current, parts = self._current, self.parts
         last = len(parts.layers) - 1
-        undo = _faster_products(self.source, current)
+        undo = _faster_products(self.source, current) + _attention_in_calls(self.source, current)
         undo += [position_rotation(module, current) for module in parts.rotations]
         undo += [position_embedding(module, current) for module in parts.position_embeddings]
         undo += [branch(module, current) for module in parts.mixers]
@@ -228,3 +234,27 @@ def _head(embedding: nn.Module, current: Current) -> Undo:
         return products.product(self, x) if current.is_ours else nn.Embedding.as_linear(self, x)
 
     return mark(embedding, as_linear=as_linear)
+
+
+def _attention_in_calls(model: nn.Module, current: Current) -> list[Undo]:
+    """Make attention over plain rows use `attend` in our forwards; none on a CPU."""
+    theirs: Callable[..., mx.array] = base.scaled_dot_product_attention
+    name = theirs.__name__
+
+    def ours(
+        queries: mx.array, keys: Any, values: Any, cache: Any, scale: float, mask: Any, **more: Any
+    ) -> mx.array:
+        if not current.is_ours or more or hasattr(cache, "bits"):
+            return theirs(queries, keys, values, cache, scale, mask, **more)
+        return attend(queries, keys, values, scale=scale, mask=mask)
+
+    undo: list[Undo] = []
+    for module in () if backend.is_cpu() else modules_of(model):
+        call = type(module).__call__
+        if not isinstance(call, FunctionType) or name not in call.__code__.co_names:
+            continue
+        if call.__globals__.get(name) is theirs:
+            names = {**call.__globals__, name: ours}
+            own = FunctionType(call.__code__, names, None, call.__defaults__, call.__closure__)
+            undo.append(mark(module, __call__=own))
+    return undo

@@ -16,6 +16,7 @@ from mlxspec.device.packed import PackedRows, Quantization
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.kv.cache import Cache
+from tests.support import zoo
 from tests.support.reference import path_to
 from tests.support.tiny_adapted import adapted, source
 from tests.support.zoo import PARENTS, PATH, TOKENS, build, decoder_at, error, text_of, tree_of
@@ -78,6 +79,25 @@ def test_layers_that_share_rows_get_them_as_the_first_layer_got_them():
     for shared in (leaf.keys_and_values(), leaf.state, (leaf.keys, leaf.values)):
         assert [own.shape for own in shared] == [(3, 1, 3, 1)] * 2
         assert [own.tolist() for own in shared] == [own.tolist() for own in first]
+
+
+def test_attention_is_called_with_as_many_rows_as_a_kernel_of_a_gpu_takes(gpu, monkeypatch):
+    source = build("qwen3", num_attention_heads=14, num_key_value_heads=2, head_dim=64)
+    truth, calls = zoo.true_logits(source, text_of(8), PARENTS), []
+    fused = mx.fast.scaled_dot_product_attention
+
+    def called(queries, *arrays, **more):
+        calls.append(queries.shape[2])
+        return fused(queries, *arrays, **more)
+
+    monkeypatch.setattr(mx.fast, "scaled_dot_product_attention", called)
+    decoder = decoder_at(AdaptedModel(source), text_of(8))
+    calls.clear()
+    assert error(decoder.tree_logits(tree_of(PARENTS)), truth) < zoo.TOLERANCE
+    assert calls == [4, 3] * 4  # 7 rows of 7 queries a key head, in 4 layers
+    calls.clear()
+    source(mx.array([TOKENS]))
+    assert calls == [7] * 4  # mlx-lm's own call
 
 
 def test_a_text_that_is_forgotten_stays_in_no_leaf():
