@@ -11,6 +11,7 @@ from mlx.utils import tree_flatten
 from mlxspec import api
 from mlxspec.api import prepare
 from mlxspec.budget import CostCurve
+from mlxspec.drafters.table.building import Occurrences, build_table
 from mlxspec.drafters.table.file import save_table as save
 from mlxspec.drafters.table.rows import pack
 from mlxspec.drafting import auto, engines, heads, registry
@@ -22,7 +23,6 @@ from mlxspec.loading.fetch.sources import Source
 from mlxspec.loading.heads.file import HeadCheckpoint, fingerprint
 from mlxspec.params import GenerationParams, Options, SamplingParams
 from mlxspec.trace.events import PrefillProgress
-from mlxspec.train.methods.table import Occurrences, build_table
 from tests.support.drafter_files import medusa_parts, nonsense_parts, save_drafter
 from tests.support.machine import trial_of
 from tests.support.model_folders import random_model, save_folder, tiny_config

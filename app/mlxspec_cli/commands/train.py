@@ -14,6 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from mlxspec.device import backend
+from mlxspec.drafters.table.building import build_table
 from mlxspec.drafters.table.file import save_table
 from mlxspec.drafting.engines import prepare_loaded
 from mlxspec.errors import MlxspecError
@@ -27,7 +28,7 @@ from mlxspec.train.data.making import DataProgress, estimate_memory, make_corpus
 from mlxspec.train.evaluate import as_table, evaluate, heldout_prompts
 from mlxspec.train.features import missing_shards, shard_paths, write_shards
 from mlxspec.train.heads import KINDS, build_objective, memory_gb, target_of, train_head
-from mlxspec.train.methods.table import build_table, observe
+from mlxspec.train.methods.table import observe
 from mlxspec.train.objective import capture_layers
 from mlxspec.train.recipe import Recipe, default_recipe, load_recipe
 from mlxspec.train.trainer import Progress

@@ -17,16 +17,21 @@ import mlx.core as mx
 
 from mlxspec.drafters.base import TextDrafter
 from mlxspec.drafters.table.memory import TableMemory
-from mlxspec.drafters.table.rows import MAX_ORDER, LearnedRows, Rows, StoredRows, extend, shorten
+from mlxspec.drafters.table.rows import (
+    MAX_ORDER,
+    STORED_PRIOR,
+    LearnedRows,
+    Rows,
+    StoredRows,
+    extend,
+    shorten,
+)
 from mlxspec.drafts.round import Round
 from mlxspec.params import SamplingParams
 from mlxspec.trace.difference import common_length
 
 _MAX_ROWS = 30_000  # per length of context, about 1 kB each
 _DECAY = 0.7
-STORED_PRIOR = 3.0
-"""A stored row with c occurrences gets c / (c + 3) of the probability left by longer contexts."""
-
 _LEARNED_PRIOR = 1.0  # a learned row gets c / (c + 1), more: it comes from this conversation
 _MIN_PROB = 0.005  # less probable tokens would cost time and never enter a tree
 

@@ -22,6 +22,9 @@ from numpy.typing import NDArray
 MAX_ORDER = 3
 """Tokens in the longest context."""
 
+STORED_PRIOR = 3.0
+"""A stored row with c occurrences gets c / (c + 3) of the probability left by longer contexts."""
+
 _TOKEN_BITS = 21  # three tokens fill a positive int64
 _MASKS = tuple((1 << _TOKEN_BITS * order) - 1 for order in range(MAX_ORDER + 1))
 _MAX_WIDTH = 32  # largest number of tokens of a learned row; a longer one is cut to half of it

@@ -5,6 +5,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
+from mlxspec.drafters.table.building import Occurrences, build_table
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafters.table.file import load_table, save_table
 from mlxspec.drafters.table.rows import extend
@@ -12,7 +13,7 @@ from mlxspec.errors import MlxspecError
 from mlxspec.params import SamplingParams
 from mlxspec.train.data.corpus import Conversation
 from mlxspec.train.features import write_shards
-from mlxspec.train.methods.table import Occurrences, build_table, observe
+from mlxspec.train.methods.table import observe
 from tests.support.tiny import tiny_model
 from tests.support.truth import Target
 
