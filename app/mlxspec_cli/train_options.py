@@ -49,6 +49,13 @@ def add_train_commands(parser: argparse.ArgumentParser, shared: argparse.Argumen
     option(table, "--features FOLDER", _FEATURES, type=Path)
     option(table, "--max-mb MB", "largest size of the file (5)", type=float, default=5.0)
     option(table, "--out FILE", _OUT, type=Path)
+    packed = add(
+        "seed-text", "Pack what the model wrote as seed text for the tables of other models."
+    )
+    option(packed, "--corpus CORPUS", _CORPUS, type=Path)
+    option(packed, "--add FILE", "seed text to which this is added", type=Path)
+    option(packed, "--max-mb MB", "largest size of the file (4)", type=float, default=4.0)
+    option(packed, "--out FILE", "defaults to `seed-text.xz` in the model's folder", type=Path)
     for kind, text in HEADS.items():
         head = add(kind, text)
         option(head, "--recipe FILE", "TOML; defaults to the built-in one", type=Path)

@@ -94,6 +94,31 @@ def test_a_table_made_here_is_found_by_pool(workshop, home):
     assert file.card["target"]["name"] == "tiny"
 
 
+def test_answers_that_were_not_held_out_become_seed_text(workshop, tmp_path, monkeypatch, capsys):
+    asked = []
+
+    def write(path, texts, max_bytes):
+        asked.append((texts, max_bytes))
+        path.write_bytes(b"packed")
+        return texts[:3]
+
+    monkeypatch.setattr(command, "read_seed", lambda path: ["an earlier text"])
+    monkeypatch.setattr(command, "write_seed", write)
+    out = tmp_path / "text.xz"
+    options = ["--add", "more.xz", "--max-mb", "0.5", "--out", out]
+    assert train(workshop, "seed-text", *options) == 0
+    decode = api.load(workshop / "tiny", drafter="none").tokenizer.decode
+    answers = [
+        decode(one.tokens[one.mask > 0].tolist())
+        for one in map(conversation, range(16))
+        if not one.is_heldout
+    ]
+    assert asked == [(["an earlier text", *answers], 500_000)]
+    said = capsys.readouterr()
+    assert said.out == f"{out}\n"
+    assert f"{len(answers) - 2} were left out" in said.err
+
+
 def test_eval_prints_a_table_or_json_of_every_combination(workshop, capsys):
     options = ["--drafter", "suffix", "--answers", 1, "--max-tokens", 3, "--temps", 0]
     assert train(workshop, "eval", *options, "--nodes", 2, 4, "--json") == 0

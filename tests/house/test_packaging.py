@@ -77,7 +77,7 @@ def test_the_wheel_holds_nothing_else(wheel):
     assert others == set()
     assets = {name.removeprefix("mlxspec/assets/") for name in wheel if "/assets/" in name}
     recordings = {"chat.jsonl", "code.jsonl", "code-plain.jsonl"}
-    assert {name.split("/")[0] for name in assets} == {*recordings, "drafters", "recipes"}
+    assert {name.split("/")[0] for name in assets} == {*recordings, "drafters", "recipes", "seed"}
     assert not [name for name in wheel if re.search(r"test_|conftest|__pycache__|\.svg$", name)]
 
 

@@ -23,6 +23,7 @@ from mlxspec.loading.heads.file import fingerprint, own_folder
 from mlxspec.loading.records import cache_folder
 from mlxspec.measure.tables import as_json
 from mlxspec.params import Options
+from mlxspec.text.seed_text import read_seed, write_seed
 from mlxspec.train.data.corpus import DataSettings, load_corpus
 from mlxspec.train.data.making import DataProgress, estimate_memory, make_corpus
 from mlxspec.train.evaluate import as_table, evaluate, heldout_prompts
@@ -45,7 +46,8 @@ def run(args: Namespace) -> int:
     try:
         STEPS[args.step](args, loaded, folder)
     except KeyboardInterrupt:
-        starts_again = args.step in ("table", "eval")  # these steps store no intermediate results
+        # these steps store no intermediate results
+        starts_again = args.step in ("table", "seed-text", "eval")
         say(f"stopped; the same command {'starts again' if starts_again else 'resumes here'}")
         return 130
     return 0
@@ -107,6 +109,22 @@ def _table(args: Namespace, loaded: LoadedModel, root: Path) -> None:
     print(out)
 
 
+def _seed_text(args: Namespace, loaded: LoadedModel, root: Path) -> None:
+    conversations = load_corpus(args.corpus or root / "corpus", loaded.config.vocab_size)
+    before = read_seed(args.add) if args.add else []
+    answers = [
+        loaded.tokenizer.decode(one.tokens[start:end].tolist())
+        for one in conversations
+        if not one.is_heldout
+        for start, end in one.spans()
+    ]
+    out = args.out or root / "seed-text.xz"
+    chosen = write_seed(out, [*before, *answers], round(args.max_mb * 1e6))
+    size_mb, dropped = out.stat().st_size / 1e6, len(before) + len(answers) - len(chosen)
+    say(f"{len(chosen)} texts in {size_mb:.2f} MB; {dropped} were left out")
+    print(out)
+
+
 def _head(args: Namespace, loaded: LoadedModel, root: Path) -> None:
     recipe = recipe_of_arguments(args)
     features = args.features or root / "features"
@@ -159,6 +177,7 @@ STEPS: dict[str, Callable[[Namespace, LoadedModel, Path], None]] = {
     "data": _data,
     "features": _features,
     "table": _table,
+    "seed-text": _seed_text,
     **dict.fromkeys(KINDS, _head),
     "eval": _eval,
 }
