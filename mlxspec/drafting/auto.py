@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from mlxspec.device.speed import machine_key
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
+from mlxspec.drafters.table.seed_table import seed_text_digest
 from mlxspec.drafting.laps import PLAIN, RunTrial, run_laps
 from mlxspec.drafting.measured import load, store
 from mlxspec.drafting.names import TRAINED
@@ -73,6 +74,8 @@ def measure(
     names = candidates(context.files)
     context.say(f"measuring which drafter is fastest here: {', '.join(names)} ...")
     built = _build_all(names, context)
+    if context.seed_table is not None:
+        context.seed_table.wait()  # the verdict is about replies with it
     safe = SAFE if SAFE in built else PLAIN
     drafters = [name for name in built if name != PLAIN]
     evidence = run_laps(drafters, _trials(built, context, should_stop), safe=safe)
@@ -110,7 +113,9 @@ def verdict_key(
     `weights` and `cache` are descriptions; `files` are the trained drafters for the target on this
     disk.
     """
-    digests = ", ".join(f"{kind} {file.digest}" for kind, file in sorted(files.items()))
+    own = {kind: file.digest for kind, file in files.items()}
+    own.setdefault("table", f"seed {seed_text_digest()}")
+    digests = ", ".join(f"{kind} {digest}" for kind, digest in sorted(own.items()))
     model = ", ".join(filter(None, (fingerprint, weights, cache, limits.describe())))
     # stored speeds are valid only for the same drafters, so their names and digests are in the key
     return " | ".join([machine_key(), model, " ".join(candidates(files)), digests])

@@ -228,6 +228,8 @@ def _words(
         problems = trained | problems
     for word, problem in problems.items():
         meaning = MEANINGS[word]
+        if word in ("table", "pool") and files is not None and "table" not in files:
+            meaning += ", which begins with the seed text"
         yield DrafterEntry(word, word, meaning, problem, speeds.get(word), word == best)
     for name in speeds.keys() - {*TRAINED, *HOST}:
         yield DrafterEntry(name, name, "one pool of these", "", speeds[name], name == best)

@@ -1,7 +1,7 @@
 """Builds a drafter from its name: a word, a file, a folder, a hub id, or a list.
 
 none, suffix, table, pool     need only the text; table and pool start with the table that was
-                              trained for the target, if there is one
+                              trained for the target, else with that of the seed text
 medusa, eagle3, exit, model   the drafter that was trained for the target
 a path or hub id              the trained head, table or draft model stored there
 a, b, ...                     one pool of all of these
@@ -24,6 +24,7 @@ from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafters.table.file import load_table
 from mlxspec.drafters.table.memory import TableMemory
+from mlxspec.drafters.table.seed_table import SeedTable, find_seed_table
 from mlxspec.drafting.heads import best_way, head_drafters
 from mlxspec.drafting.names import TRAINED, parts_of
 from mlxspec.engine.engine import Engine
@@ -42,7 +43,7 @@ HOST_DRAFTERS: dict[str, Callable[..., Drafter]] = {
     "table": TableDrafter,
     "pool": lambda *table, **more: PoolDrafter([SuffixDrafter(), TableDrafter(*table, **more)]),
 }
-"""Drafters that need only the text; table and pool accept rows and memory of a table."""
+"""Drafters that need only the text; table and pool accept rows, memory and seed of a table."""
 
 _READS_TABLE = ("table", "pool")
 
@@ -74,6 +75,13 @@ class DrafterContext:
         """The trained drafters for the target on this disk, by kind."""
         return drafters_for(self.fingerprint)
 
+    @cached_property
+    def seed_table(self) -> SeedTable | None:
+        """The seed table, if none was trained for the target; the first call begins to make it."""
+        if "table" in self.files:
+            return None
+        return find_seed_table(self.loaded.tokenizer, self.target.vocab_size, self.say)
+
 
 def table_memory(
     drafter: str, context: DrafterContext, folder: str | PathLike[str]
@@ -104,7 +112,7 @@ def _build(part: str, context: DrafterContext, memory: TableMemory | None) -> Dr
     if part in _READS_TABLE:
         file = context.files.get("table")
         rows = load_table(file.path, context.target.vocab_size) if file else ()
-        return HOST_DRAFTERS[part](rows, memory=memory)
+        return HOST_DRAFTERS[part](rows, memory=memory, seed_table=context.seed_table)
     if part in HOST_DRAFTERS:
         return HOST_DRAFTERS[part]()
     if part == "model" and context.options.draft_model is not None:

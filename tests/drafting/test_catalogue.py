@@ -181,6 +181,13 @@ def test_trained_drafters_are_there_or_say_how_to_make_them(hub, tmp_path):
     assert set(names[-3:]) == {"model", "eagle3", "exit"}
 
 
+def test_a_table_that_nobody_trained_begins_with_the_seed_text(hub, tmp_path):
+    chat_folder(hub)
+    entries = {entry.drafter: entry for entry in DrafterFinder().find("org/tiny")}
+    assert "seed text" in entries["pool"].meaning
+    assert "seed text" not in entries["suffix"].meaning
+
+
 def test_a_model_or_a_head_that_cannot_draft_says_why(hub):
     chat_folder(hub, "org/big", BIG)
     chat_folder(hub, "org/small")

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import mlx.core as mx
 import numpy as np
@@ -24,6 +25,7 @@ from mlxspec.loading.heads.file import HeadCheckpoint, fingerprint
 from mlxspec.params import GenerationParams, Options, SamplingParams
 from mlxspec.trace.events import PrefillProgress
 from tests.support.drafter_files import medusa_parts, nonsense_parts, save_drafter
+from tests.support.drafting import stored_rows
 from tests.support.machine import trial_of
 from tests.support.model_folders import random_model, save_folder, tiny_config
 from tests.support.tiny import emitted
@@ -83,6 +85,39 @@ def save_draft_model(path, target=""):
 
 def drafter_of(folder, drafter, **options):
     return prepare(folder, Options(drafter, **options), say=lambda line: None).engine.drafter
+
+
+@pytest.mark.parametrize("drafter", ["pool", "table", "suffix,table"])
+def test_a_table_begins_with_the_seed_text_unless_one_was_trained(
+    folder, home, target_name, monkeypatch, drafter
+):
+    asked, ready = [], SimpleNamespace(rows=stored_rows({(3,): (9, {9: 1.0})}, {}, {}))
+    monkeypatch.setattr(registry, "find_seed_table", lambda *args: asked.append(args) or ready)
+    built = drafter_of(folder, drafter)
+    built.start(PROMPT, SamplingParams(temperature=0.0), mx.random.key(0))
+    assert 9 in built.cursor(3).next_probs()
+    assert len(asked) == 1
+    save_table(home / "drafters" / "t.safetensors", target_name)
+    drafter_of(folder, drafter)
+    assert len(asked) == 1
+
+
+def test_a_measurement_waits_for_the_seed_table(folder, monkeypatch):
+    said = []
+    table = SimpleNamespace(rows=(), wait=lambda: said.append("waited"))
+    monkeypatch.setattr(registry, "find_seed_table", lambda *args: table)
+    monkeypatch.setattr(auto, "run_laps", lambda *args, **more: said.append("measured") or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        drafter_of(folder, "auto")
+    assert said == ["waited", "measured"]
+
+
+def test_a_verdict_without_a_trained_table_is_for_one_seed_text(monkeypatch):
+    keys = []
+    for digest in ("one", "two"):
+        monkeypatch.setattr(auto, "seed_text_digest", lambda digest=digest: digest)
+        keys.append(auto.verdict_key("a", "b", "c", Options().limits, {}))
+    assert keys[0] != keys[1]
 
 
 def names_in(pool):

@@ -35,6 +35,7 @@ from tests.support.adversaries import (
     SaysDeeper,
     UniformChain,
 )
+from tests.support.drafting import pool_with_seed_table
 from tests.support.pairwise import each_value, pairwise
 from tests.support.shadow import Shadow
 from tests.support.tiny import emitted, make_cache, make_engine, near_model, tiny_model
@@ -85,6 +86,7 @@ UNTRAINED = {
         for name, make in HOST_DRAFTERS.items()
         if name != "none"
     },
+    "pool with a seed table": lambda family, kind: pool_with_seed_table(VOCAB),
     "model": lambda family, kind: DraftModelDrafter(draft_model(family, kind), VOCAB),
     "always right": lambda family, kind: AlwaysRight(
         PROMPT + TARGETS[family, kind].greedy(PROMPT, LENGTH)

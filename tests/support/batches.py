@@ -12,6 +12,7 @@ from tests.support.adversaries import (
     RandomTrees,
     UniformChain,
 )
+from tests.support.drafting import pool_with_seed_table
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.truth import Computed, Target
 
@@ -57,6 +58,7 @@ class Wrong(KnowsReplies, AlwaysWrong):
 
 DRAFTERS = {
     **HOST_DRAFTERS,
+    "pool with a seed table": lambda: pool_with_seed_table(VOCAB),
     "always right": lambda: for_each_sequence(Right),
     "always wrong": lambda: for_each_sequence(Wrong),
     "random trees": lambda: for_each_sequence(RandomTrees, VOCAB),

@@ -1,6 +1,7 @@
 """Helpers for the tests of host drafters: rounds without a target, and checks of a tree."""
 
 from itertools import pairwise
+from types import SimpleNamespace
 
 import mlx.core as mx
 import numpy as np
@@ -8,6 +9,8 @@ from hypothesis import strategies as st
 
 import mlxspec.reply.verification as verification
 from mlxspec.device import backend
+from mlxspec.drafters.pool import PoolDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafters.table.rows import StoredRows, extend
 from mlxspec.drafts.round import Round
@@ -156,6 +159,22 @@ def _stored(table):
         tokens=np.array([token for token, _ in entries], np.uint32),
         roots=np.array([round(255 * prob**0.5) for _, prob in entries], np.uint8),
     )
+
+
+def pool_with_seed_table(vocab_size):
+    """A pool whose table begins with random rows of a seed text."""
+    draw = np.random.default_rng(4)
+
+    def row():
+        tokens = draw.choice(vocab_size, 3, replace=False).tolist()
+        return int(draw.integers(1, 99)), dict(zip(tokens, (0.6, 0.3, 0.1), strict=True))
+
+    pairs = draw.integers(0, vocab_size, (40, 2)).tolist()
+    rows = stored_rows(
+        {(token,): row() for token in range(vocab_size)}, {(a, b): row() for a, b in pairs}, {}
+    )
+    table = TableDrafter(seed_table=SimpleNamespace(rows=rows))
+    return PoolDrafter([SuffixDrafter(), table])
 
 
 def after(drafter, *tokens):

@@ -21,6 +21,7 @@ from mlxspec.measure.chi_square import fit
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import DrafterFailed
 from tests.support.adversaries import DrawnTree, NoLaw, UniformChain
+from tests.support.drafting import pool_with_seed_table
 from tests.support.tiny import make_engine, tiny_model
 from tests.support.tiny_heads_eagle import eagle3_drafter, eagle_drafter
 from tests.support.tiny_heads_exit import exit_drafter
@@ -49,6 +50,7 @@ DRAFTERS = {  # name: what makes it, draft nodes, other settings of a reply
     "draft model, block rule": (lambda target: draft_model(2), 2, {}),
     "draft model, token rule": (lambda target: draft_model(2), 2, {"chain_rule": "token"}),
     "draft model, a tree": (lambda target: draft_model(2), 4, {}),
+    "pool with a seed table": (lambda target: pool_with_seed_table(VOCAB), 3, {}),
     "eagle, a chain": (eagle_drafter, 2, {}),
     "eagle, a tree": (lambda target: eagle_drafter(target, lookahead=2), 4, {}),
     "eagle3, a chain": (whole_eagle3, 2, {}),

@@ -6,12 +6,12 @@ prediction gives the longest context a weight that grows with its occurrences, a
 shorter contexts. Rows of a file are means over a corpus; they come after the learned row of the
 same context. With such rows, the rows learned in one conversation would mislead the next, so they
 are dropped. Rows of all conversations are counted like a corpus and added to those of the file.
+Rows of other models' text (`seed_table.py`) come last: what the target itself says has more weight.
 (With contexts of one token and the latest row only, this is Token Recycling, Luo et al. 2024,
 https://arxiv.org/abs/2408.08696.)
 """
 
 from collections.abc import Sequence
-from itertools import zip_longest
 
 import mlx.core as mx
 
@@ -26,12 +26,14 @@ from mlxspec.drafters.table.rows import (
     extend,
     shorten,
 )
+from mlxspec.drafters.table.seed_table import SeedTable
 from mlxspec.drafts.round import Round
 from mlxspec.params import SamplingParams
 from mlxspec.trace.difference import common_length
 
 _MAX_ROWS = 30_000  # per length of context, about 1 kB each
 _DECAY = 0.7
+_SEED_PRIOR = 3.0
 _LEARNED_PRIOR = 1.0  # a learned row gets c / (c + 1), more: it comes from this conversation
 _MIN_PROB = 0.005  # less probable tokens would cost time and never enter a tree
 
@@ -47,13 +49,15 @@ class TableDrafter(TextDrafter):
         stored: Sequence[StoredRows] = (),
         *,
         memory: TableMemory | None = None,
+        seed_table: SeedTable | None = None,
         max_rows: int = _MAX_ROWS,
         decay: float = _DECAY,
     ) -> None:
         """Make a drafter with the rows of a file, or with none.
 
         `stored` has the rows for contexts of one, two and three tokens; `memory` those learned in
-        earlier conversations. `max_rows` is the largest number of learned rows per length of
+        earlier conversations; `seed_table` those of other models' text, used from the first reply
+        after they are ready. `max_rows` is the largest number of learned rows per length of
         context; drafters that `fresh` made from one another share them equally. `decay`, in [0, 1],
         is that of earlier occurrences at the next one of their context: below 1 follows a
         conversation, 1 gives the plain mean.
@@ -63,7 +67,7 @@ class TableDrafter(TextDrafter):
         if not 0 <= decay <= 1:
             raise ValueError(f"decay must be between 0 and 1; got {decay}")
         super().__init__()
-        self._memory, self._stored = memory, tuple(stored)
+        self._memory, self._seed_table, self._stored = memory, seed_table, tuple(stored)
         self._max_rows, self._decay = max_rows, decay
         self._prompt: Sequence[int] = ()
         self._context = 0
@@ -71,7 +75,11 @@ class TableDrafter(TextDrafter):
 
     def anew(self) -> "TableDrafter":
         return TableDrafter(
-            self._stored, memory=self._memory, max_rows=self._max_rows, decay=self._decay
+            self._stored,
+            memory=self._memory,
+            seed_table=self._seed_table,
+            max_rows=self._max_rows,
+            decay=self._decay,
         )
 
     def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
@@ -127,12 +135,15 @@ class TableDrafter(TextDrafter):
 
     def _sources(self) -> list[list[tuple[tuple[Rows, ...], float]]]:
         """Return per order the sources by priority, each as rows that are summed, and a prior."""
-        sources: list[list[tuple[tuple[Rows, ...], float]]] = []
-        memory = self._memory
+        memory, seed_table = self._memory, self._seed_table
         kept, new = (memory.kept, memory.new) if memory is not None else ((), ())
-        for learned, *corpora in zip_longest(self._learned, self._stored, kept, new):
-            corpus = tuple(rows for rows in corpora if rows is not None)
+        seed = seed_table.rows if seed_table is not None else ()
+        sources: list[list[tuple[tuple[Rows, ...], float]]] = []
+        for order, learned in enumerate(self._learned):
+            corpus = tuple(rows[order] for rows in (self._stored, kept, new) if rows)
             sources.append([((learned,), _LEARNED_PRIOR), (corpus, STORED_PRIOR)])
+            if seed:
+                sources[-1].append(((seed[order],), _SEED_PRIOR))
         return sources
 
     def state(self, root: int) -> int:
