@@ -2,9 +2,9 @@
 
 Importing any module of mlxspec runs `prepare` first. On Linux it gives MLX a fast BLAS, which only
 works before `mlx.core` is imported (`blas.py`; `MLXSPEC_BLAS=stock|auto|PATH` chooses it). On macOS
-it enlarges Metal's command buffers, because small models need many short launches. Everywhere it
-keeps all bits of float32 in products. Nothing here imports MLX at import time, so recorded replies
-can be shown without MLX.
+it lets Metal's command buffers hold more operations, because small models have many short ones.
+Everywhere it keeps all bits of float32 in products. Nothing here imports MLX at import time, so
+recorded replies can be shown without MLX.
 """
 
 import importlib.util
@@ -20,8 +20,6 @@ from mlxspec.errors import MlxspecError
 
 GB = 1e9
 _OPS_PER_BUFFER = "200"
-_MB_PER_BUFFER = "500"
-_LARGE_MAC_GB = 32.0
 _MOST_SPLIT_CORES = 2
 _SHORT_FLOATS = "MLX_ENABLE_TF32"
 """Lets a GPU multiply two and more rows of float32 with 10 bits of each number, one row with 23: a
@@ -71,20 +69,11 @@ def prepare() -> None:
     os.environ.setdefault(_SHORT_FLOATS, "0")
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # only its tokenizers are used
     if sys.platform == "darwin":
-        _enlarge_command_buffers()
+        # Their bytes stay as MLX sets them: what a buffer uses is freed only when it ends, and a
+        # prefill would need gigabytes more.
+        os.environ.setdefault("MLX_MAX_OPS_PER_BUFFER", _OPS_PER_BUFFER)
     elif not _state.late:
         _state.problem = choose_blas(os.environ.get("MLXSPEC_BLAS", "auto"))
-
-
-def _enlarge_command_buffers() -> None:
-    """Let Metal's command buffers hold more operations, and on a large Mac also more bytes.
-
-    Memory that a buffer uses cannot be freed before the buffer ends. So more bytes per buffer need
-    more memory in all, too much for a small Mac. The size of the model is not known yet.
-    """
-    os.environ.setdefault("MLX_MAX_OPS_PER_BUFFER", _OPS_PER_BUFFER)
-    if memory_gb() >= _LARGE_MAC_GB:
-        os.environ.setdefault("MLX_MAX_MB_PER_BUFFER", _MB_PER_BUFFER)
 
 
 def check_early() -> None:

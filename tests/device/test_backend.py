@@ -137,19 +137,17 @@ def fresh(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("memory_gb", "own", "operations", "megabytes"),
+    ("own", "operations", "megabytes"),
     [
-        (8.6, {}, "200", None),
-        (25.8, {}, "200", None),
-        (34.4, {}, "200", "500"),
-        (64.0, {"MLX_MAX_OPS_PER_BUFFER": "7"}, "7", "500"),
-        (64.0, {"MLX_MAX_MB_PER_BUFFER": "7"}, "200", "7"),
+        ({}, "200", None),
+        ({"MLX_MAX_OPS_PER_BUFFER": "7"}, "7", None),
+        ({"MLX_MAX_MB_PER_BUFFER": "7"}, "200", "7"),
     ],
 )
-def test_command_buffers_of_a_mac_hold_more_and_a_user_s_own_stay(
-    fresh, monkeypatch, memory_gb, own, operations, megabytes
+def test_command_buffers_of_a_mac_hold_more_operations_and_no_more_bytes(
+    fresh, monkeypatch, own, operations, megabytes
 ):
-    monkeypatch.setattr(backend, "memory_gb", lambda: memory_gb)
+    monkeypatch.setattr(backend, "memory_gb", lambda: 64.0)
     for name, value in own.items():
         monkeypatch.setenv(name, value)
     backend.prepare()
