@@ -12,7 +12,10 @@ _LENGTHS = (
     *("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length"),
     *("model_max_length", "n_ctx", "seq_length", "max_context_length"),
 )
-_SIZES = ("intermediate_size", "num_attention_heads", "num_key_value_heads", "attention_bias")
+_SIZES = (
+    *("intermediate_size", "num_experts_per_tok", "moe_intermediate_size"),
+    *("num_attention_heads", "num_key_value_heads", "attention_bias"),
+)
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Admission:
 
 def named_sizes(args: Any) -> dict[str, Any]:
     """Return the sizes that a model's arguments state, under the names of checkpoints."""
-    found = {name: getattr(args, name, None) for name in _SIZES}
+    found = {name: next(_numbers(args, name), None) for name in _SIZES}
     return {name: value for name, value in found.items() if isinstance(value, int)}
 
 

@@ -22,6 +22,7 @@ from mlxspec.device.packed import PackedRows, Rows, unpacked
 _VECTOR_ROWS = 8  # the most rows of Metal's vector kernel of attention
 _VECTOR_QUERIES = 32  # its most queries for one key head: rows, times the query heads that share it
 _VECTOR_DIMS = (64, 96, 128, 256)  # its head sizes
+_TILED_DIMS = (64, 80, 96, 128)  # head sizes of its kernel for many rows, which keeps no scores
 _FEW_ROWS = 64  # up to this number, a mask or scores for each head cost little memory
 _WORTH_SHARING = 3_000_000  # multiplications: below this, sharing between cores costs more
 _VECTOR = 16  # float32 numbers in the widest vector register of a CPU
@@ -97,6 +98,16 @@ def attend(queries: mx.array, keys: Rows, values: Rows, *, scale: float, mask: M
     return mx.fast.scaled_dot_product_attention(
         queries, keys, values, scale=scale, mask=shared.mask
     )
+
+
+def num_held_scores(head_dim: int, *, by_attend: bool) -> int:
+    """Return how often all scores of the many rows of a prompt are in memory at once.
+
+    `by_attend` says whether `attend` computes them, which masks a copy on an x86 CPU, or MLX.
+    """
+    if head_dim in _TILED_DIMS and not backend.is_cpu():
+        return 0
+    return 2 if by_attend and backend.lacks_accelerate() else 1
 
 
 def rows_a_call(num_rows: int, groups: int, head_dim: int) -> int:

@@ -152,7 +152,6 @@ def _bound_context(engine: Engine, options: Options, say: Say) -> None:
         return
     engine.target.context_length = fitting
     say(
-        f"warning: {engine.name} reads {fitting:,} of its {most:,} tokens here: keys and values of "
-        "more do not fit in what the GPU recommends to take; --kv-bits or --max-kv-size let it "
-        "scroll down"
+        f"warning: {engine.name} reads {fitting:,} of its {most:,} tokens here: more do not fit in "
+        "what the GPU recommends to take; with --kv-bits more do, and with --max-kv-size it scrolls"
     )

@@ -23,7 +23,7 @@ class ModelEntry:
     packing: str = ""  # how the weights are stored
     architecture: str = ""  # the family
     context_length: int = 0  # in tokens
-    memory_gb: float = 0.0  # GB of memory for weights, and keys and values of `memory_tokens`
+    memory_gb: float = 0.0  # GB of memory to read a text of `memory_tokens`
     memory_tokens: int = 0  # 0 if their size is not known before the model is built
     problem: str = ""  # why the model cannot be chosen
     drafts: str = ""  # the drafts that it verifies, or that it was not examined yet

@@ -12,7 +12,9 @@ from typing import Any
 
 import mlx.core as mx
 
+from mlxspec.decoder.decoder import PREFILL_CHUNK
 from mlxspec.device import backend
+from mlxspec.device.attention import num_held_scores
 from mlxspec.device.packed import Quantization as RowPacking
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.kv.storage import GROWTH
@@ -84,7 +86,10 @@ class ModelProfile:
         return self.packed_bytes + floats
 
     def memory_bytes(self, num_tokens: int, dtype: str = "auto", kv_bits: int | None = None) -> int:
-        """Return the bytes of its weights here, and of keys and values, if their size is known."""
+        """Return the most bytes that it takes here to read a text: weights, rows, and the work.
+
+        Without the rows and the work where the config does not tell the size of rows.
+        """
         if not self.config.kv_numbers:
             return self.weight_bytes(dtype)
         size = _SIZES.get(self.computes_in(dtype), _SIZES["float16"])
@@ -94,8 +99,9 @@ class ModelProfile:
             if self.is_exact:
                 raise
             # Whether its heads can be quantised is known once it is built.
-            row = row_bytes(self.config, size)
-        return self.weight_bytes(dtype) + num_tokens * row
+            kv_bits, row = None, row_bytes(self.config, size)
+        work = work_bytes(self.config, num_tokens, size, kv_bits)
+        return self.weight_bytes(dtype) + num_tokens * row + work
 
 
 def read_profile(path: Path) -> ModelProfile:
@@ -288,6 +294,36 @@ def cache_bytes(
         most = num_tokens if window is None else USUAL_EVICTION.most_held(window) + GROWTH
         numbers += own * min(num_tokens, most)
     return _bytes(numbers, config, item_size, kv_bits)
+
+
+def work_bytes(
+    config: TargetConfig,
+    num_tokens: int,
+    item_size: int,
+    kv_bits: int | None = None,
+    num_rows: int = PREFILL_CHUNK,
+) -> int:
+    """Return the most bytes beside weights and rows while a text is read, `num_rows` a forward.
+
+    A chat reads from where its last turn ended, so a whole forward may end with the text. MLX
+    allocates results about a layer ahead of the device, and the rows of a forward are held until
+    they are committed. So this is what the operations of one layer return, counted on a CPU in
+    multiples of its widths.
+    """
+    rows = min(num_rows, num_tokens)
+    experts, inner = config.num_experts_per_tok, config.intermediate_size
+    inner = max(inner, experts * (config.moe_intermediate_size or inner))
+    queries = config.num_attention_heads * config.head_dim
+    numbers = rows * (7 * config.hidden_size + 7 * inner // 2 + 5 * queries)
+    numbers += rows * 2 * experts * config.hidden_size  # each expert gets rows of its own
+    held = num_held_scores(config.head_dim, by_attend=isinstance(config, ModelConfig))
+    numbers += held * rows * num_tokens * config.num_attention_heads
+    layer = num_tokens * config.kv_numbers // max(1, config.num_hidden_layers)
+    if kv_bits is not None:
+        numbers += layer  # unpacked
+    return numbers * item_size + _bytes(
+        rows * config.kv_numbers + 4 * layer // 3, config, item_size, kv_bits
+    )
 
 
 def _bytes(numbers: int, config: TargetConfig, item_size: int, kv_bits: int | None) -> int:

@@ -1,4 +1,4 @@
-"""Check from headers, before weights are loaded, whether a model and its cache fit in memory.
+"""Check from headers, before weights are loaded, whether a model can read a text in memory.
 
 On a GPU, a process that uses too much memory ends without a message.
 """
@@ -7,10 +7,17 @@ from bisect import bisect_right
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mlxspec.decoder.decoder import PREFILL_CHUNK
 from mlxspec.device import backend
 from mlxspec.device.memory import usable_gb, working_set_bytes
 from mlxspec.errors import Say, UnsupportedModelError, UnsupportedOperationError
-from mlxspec.loading.profile import ModelProfile, cache_bytes, is_possible, read_profile
+from mlxspec.loading.profile import (
+    ModelProfile,
+    cache_bytes,
+    is_possible,
+    read_profile,
+    work_bytes,
+)
 from mlxspec.models import ModelConfig, TargetConfig, TargetModel
 from mlxspec.params.load import DEFAULT_KEEP
 
@@ -59,15 +66,27 @@ def context_that_fits(model: TargetModel, kv_bits: int | None = None) -> int | N
     usable = working_set_bytes()
     if usable == 0:
         return None
-    size, free = model.dtype.size, max(0, usable - model.nbytes)
     lengths = range(1, model.config.max_position_embeddings + 1)
-    return bisect_right(lengths, free, key=lambda n: cache_bytes(model.config, n, size, kv_bits))
+    return bisect_right(lengths, usable, key=lambda n: bytes_to_read(model, n, kv_bits))
+
+
+def bytes_to_read(model: TargetModel, num_tokens: int, kv_bits: int | None = None) -> int:
+    """Return the most bytes that a built model takes to read a text: weights, rows, the work."""
+    of = model.config, num_tokens, model.dtype.size, kv_bits
+    return model.nbytes + cache_bytes(*of) + work_bytes(*of)
 
 
 def _bytes(profile: ModelProfile, dtype: str, room: Room) -> int:
     """Return the bytes that a process needs."""
+    return _own_bytes(profile, dtype, room) // room.ranks + room.beside
+
+
+def _own_bytes(profile: ModelProfile, dtype: str, room: Room) -> int:
+    """Return the bytes that all processes of a model need."""
     tokens = counted_tokens(profile.config, room.max_kv_size)
-    return profile.memory_bytes(tokens, dtype, room.kv_bits) // room.ranks + room.beside
+    if tokens and room.max_kv_size is not None:
+        tokens += PREFILL_CHUNK  # rows wait beside the ring until they are committed
+    return profile.memory_bytes(tokens, dtype, room.kv_bits)
 
 
 def _largest_that_fits(profile: ModelProfile, dtype: str, room: Room) -> str:
@@ -87,7 +106,9 @@ def _largest_that_fits(profile: ModelProfile, dtype: str, room: Room) -> str:
     )
     if most > DEFAULT_KEEP:
         return f"--max-kv-size {most} fits"
-    each = 8 * (usable * backend.GB - room.beside) * room.ranks / max(profile.num_weights, 1)
+    text = _own_bytes(profile, dtype, room) - profile.weight_bytes(dtype)
+    free = (usable * backend.GB - room.beside) * room.ranks - text
+    each = 8 * free / max(profile.num_weights, 1)
     return f"a model of as many weights fits with less than {max(0.0, each):.1f} bits a weight"
 
 
@@ -104,13 +125,13 @@ def _needs(profile: ModelProfile, name: str, dtype: str, room: Room) -> str:
     """Return the memory that a model needs, for a message."""
     tokens = counted_tokens(profile.config, room.max_kv_size)
     weights = profile.weight_bytes(dtype)
-    cache = profile.memory_bytes(tokens, dtype, room.kv_bits) - weights
+    text = _own_bytes(profile, dtype, room) - weights
     bound = "" if profile.is_exact else "at most "
     words = ""
     if backend.is_cpu():
         words = f" as {profile.computes_in(dtype)}, which a CPU computes in,"
-    rows = f"{cache / backend.GB:.1f} GB for keys and values of {tokens:,} tokens"
+    reading = f"{text / backend.GB:.1f} GB to read {tokens:,} tokens"
     if not profile.config.kv_numbers:
-        rows = "keys and values, whose size is known once it is built"
+        reading = "keys and values, whose size is known once it is built"
     beside = f", beside {room.beside / backend.GB:.1f} GB of another model" if room.beside else ""
-    return f"{name} takes {bound}{weights / backend.GB:.1f} GB{words} and {rows}{beside}"
+    return f"{name} takes {bound}{weights / backend.GB:.1f} GB{words} and {reading}{beside}"

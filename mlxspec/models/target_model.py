@@ -53,6 +53,8 @@ class TargetConfig:
     layer_windows: tuple[int | None, ...]
     eos_token_ids: tuple[int, ...]  # tokens that end a reply
     intermediate_size: int = 0  # width inside an MLP
+    num_experts_per_tok: int = 0  # MLPs that compute a token, of those of a mixture
+    moe_intermediate_size: int = 0  # width inside one of these; 0 if it is that of an MLP
     num_attention_heads: int = 0
     num_key_value_heads: int = 0  # a divisor of the query heads
     attention_bias: bool = False  # of the query, key and value projections

@@ -110,6 +110,24 @@ def test_the_rows_of_a_call_are_what_a_kernel_takes(num_rows, groups, head_dim, 
     assert attention.rows_a_call(num_rows, groups, head_dim) == expected
 
 
+@pytest.mark.parametrize(
+    ("kind", "head_dim", "by_attend", "copies"),
+    [
+        ("gpu", 64, True, 0),  # MLX's kernel for many rows keeps none
+        ("gpu", 128, False, 0),
+        ("gpu", 256, True, 1),  # it has none for this size that is faster
+        ("cpu", 64, False, 1),
+        ("cpu", 64, True, 2),
+    ],
+)
+def test_scores_are_held_where_no_kernel_does_without(
+    kind, head_dim, by_attend, copies, monkeypatch
+):
+    believe(kind, monkeypatch.setattr)
+    monkeypatch.setattr(backend, "lacks_accelerate", lambda: kind == "cpu")
+    assert attention.num_held_scores(head_dim, by_attend=by_attend) == copies
+
+
 @pairwise(
     heads=[(14, 2), (16, 1)],
     L=[2, 3, 5, 8],

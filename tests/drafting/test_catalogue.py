@@ -17,7 +17,7 @@ from mlxspec.drafting.laps import Evidence
 from mlxspec.loading import load_model
 from mlxspec.loading.fetch.default_model import default_model_path
 from mlxspec.loading.heads.file import fingerprint
-from mlxspec.loading.profile import num_weights, read_profile
+from mlxspec.loading.profile import num_weights, read_profile, work_bytes
 from mlxspec.models import ModelConfig, build_model
 from mlxspec.params import Options
 from mlxspec_cli.main import main
@@ -106,8 +106,9 @@ def test_the_memory_is_that_of_weights_and_cache_in_float32_on_a_cpu(hub, monkey
     found = entry_of("org/tiny")
     weights = num_weights(ModelConfig.from_dict(tiny_config()))
     rows = 4096 * 2 * 2 * 2 * 8  # tokens, layers, keys and values, heads, numbers of a head
+    work = work_bytes(ModelConfig.from_dict(tiny_config()), 4096, 4)
     assert found.memory_tokens == 4096
-    assert found.memory_gb == pytest.approx(4 * (weights + rows) / 1e9)
+    assert found.memory_gb == pytest.approx((4 * (weights + rows) + work) / 1e9)
 
 
 def test_a_gpu_takes_the_weights_as_they_are_stored(hub, monkeypatch):
@@ -116,7 +117,8 @@ def test_a_gpu_takes_the_weights_as_they_are_stored(hub, monkeypatch):
     chat_folder(hub, weights=weights, config=PACKED)
     stored = sum(array.nbytes for array in weights.values())
     rows = 128 * 2 * 2 * 2 * 8 * 4  # in the type of the scales, float32
-    assert entry_of("org/tiny").memory_gb == pytest.approx((stored + rows) / 1e9)
+    work = work_bytes(ModelConfig.from_dict(tiny_config()), 128, 4)
+    assert entry_of("org/tiny").memory_gb == pytest.approx((stored + rows + work) / 1e9)
 
 
 @pytest.mark.parametrize(

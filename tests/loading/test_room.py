@@ -3,6 +3,7 @@
 The model may be of a port of ours or run by mlx-lm, in a folder or in a GGUF file.
 """
 
+import gc
 from pathlib import Path
 
 import mlx.core as mx
@@ -16,15 +17,16 @@ from mlxspec import api
 from mlxspec.adapted.config import Admission
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.device import memory
+from mlxspec.device import backend, memory
 from mlxspec.device.packed import Quantization
 from mlxspec.drafting.catalogue import model_entry
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.kv.cache import Cache
+from mlxspec.kv.cache import Cache, make_cache
 from mlxspec.loading import LocalModel, Room, load, load_model, mlx_lm, room
 from mlxspec.loading.fetch.models import describe_model
 from mlxspec.loading.ports import stated_config
 from mlxspec.loading.profile import cache_bytes, read_profile, row_bytes
+from mlxspec.params import Options
 from mlxspec_cli.commands import models
 from tests.support import zoo
 from tests.support.gguf_files import Q4_0, Q4_1, Q5_1, Q8_0, Stored, gguf_name
@@ -39,6 +41,7 @@ from tests.support.model_folders import (
 )
 from tests.support.pairwise import pairwise
 from tests.support.qwen3_folder import QWEN3, save_foreign
+from tests.support.tiny import tiny_model
 
 GB = 1e9
 IO = Path("/proc/self/io")
@@ -175,9 +178,60 @@ def test_a_longer_text_fits_where_layers_hold_a_window_of_it(machine):
     taken = cache_bytes(model.config, 1024, 4)
     assert decoder.cache.nbytes <= taken < 0.8 * 1024 * row_bytes(model.config, 4)
     assert cache_bytes(model.config, 100, 4) == 100 * row_bytes(model.config, 4)
-    for spare, fits in ((taken, 1024), (taken - 1, 1023), (0, 0)):
-        machine(model.nbytes + spare)
+    machine(1)
+    needed = room.bytes_to_read(model, 1024)
+    assert needed > model.nbytes + taken
+    for usable, fits in ((needed, 1024), (needed - 1, 1023), (model.nbytes, 0)):
+        machine(usable)
         assert room.context_that_fits(model) == fits
+
+
+# ---- the peak ------------------------------------------------------------------------------
+
+WIDE = {"hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 8, "head_dim": 32}
+WIDE |= {"num_key_value_heads": 4, "num_hidden_layers": 4, "max_position_embeddings": 4096}
+MOE = {"num_experts": 8, "num_experts_per_tok": 8, "num_hidden_layers": 2, "intermediate_size": 64}
+THIN = {"hidden_size": 64, "intermediate_size": 64, "num_key_value_heads": 8}
+PEAKS = {
+    "llama": (lambda: tiny_model(**WIDE), {}),
+    "a wide MLP": (lambda: tiny_model(**WIDE | {"intermediate_size": 4096}), {}),
+    "many heads": (lambda: tiny_model(**WIDE | {"num_attention_heads": 16}), {}),
+    "many rows": (lambda: tiny_model(**WIDE | THIN | {"num_hidden_layers": 16}), {}),
+    "8-bit rows": (lambda: tiny_model(**WIDE), {"kv_bits": 8}),
+    "qwen3": (lambda: adapted("qwen3", WIDE), {}),
+    "experts": (lambda: adapted("qwen3_moe", WIDE | MOE | {"moe_intermediate_size": 256}), {}),
+    "narrow experts": (
+        lambda: adapted(
+            "qwen3_moe", WIDE | MOE | {"hidden_size": 512, "moe_intermediate_size": 64}
+        ),
+        {},
+    ),
+    "windows": (lambda: adapted("gemma3_text", WIDE | {"sliding_window": 512}), {}),
+    "states": (lambda: adapted("qwen3_5", {"text_config": TEXT | WIDE}), {}),
+}
+TEXT = zoo.SETTINGS["qwen3_5"]["text_config"]
+
+
+def adapted(kind, changes):
+    return AdaptedModel(zoo.build(kind, **changes))
+
+
+@pytest.mark.skipif(not backend.lacks_accelerate(), reason="the multiples are those of this CPU")
+@pytest.mark.parametrize(
+    ("kind", "num_tokens"),
+    [*((kind, 1024) for kind in PEAKS), ("llama", 100), ("llama", 300), ("qwen3", 300)],
+)
+def test_the_peak_of_reading_a_text_is_told_within_a_tenth(kind, num_tokens):
+    make, kept = PEAKS[kind]
+    model = make()
+    decoder = Decoder(model, make_cache(model.config, Options(**kept)))
+    gc.collect()  # models of other tests
+    others = mx.get_active_memory() - model.nbytes
+    mx.reset_peak_memory()
+    decoder.observe([3] * num_tokens)
+    peak = mx.get_peak_memory() - others
+    told = room.bytes_to_read(model, num_tokens, **kept)
+    assert told == pytest.approx(peak, rel=0.1)
 
 
 # ---- refusals ------------------------------------------------------------------------------
@@ -213,32 +267,33 @@ def test_load_refuses_what_models_calls_too_large_and_nothing_else(kind, is_gpu,
 
 def test_a_refusal_on_a_gpu_names_the_numbers_and_what_to_do(machine, tmp_path):
     path = packed(tmp_path / "tiny", hidden_size=4096, vocab_size=24)
-    machine(1e5)
+    machine(1)
+    profile = read_profile(path)
+    weights, needed = profile.weight_bytes(), profile.memory_bytes(128)
+    machine(needed - weights // 2)
     message = refusal(path)
-    weights = read_profile(path).weight_bytes() / GB
-    assert message.startswith(f"tiny takes {weights:.1f} GB and 0.0 GB for keys and values of 128")
+    assert message.startswith(f"tiny takes {weights / GB:.1f} GB and 0.0 GB to read 128 tokens; ")
     assert "; the GPU of this machine recommends at most 0.0 GB: choose a smaller model" in message
-    bits = 8 * 1e5 / read_profile(path).num_weights
+    bits = 8 * (weights - weights // 2) / profile.num_weights
     assert message.endswith(f"fits with less than {bits:.1f} bits a weight")
 
 
 @pytest.mark.parametrize(
-    ("own", "spare", "advice"),
+    ("own", "tokens", "bits", "advice"),
     [
-        ({}, 2_500, "--kv-bits 8"),
-        ({}, 1_500, "--kv-bits 4"),
-        ({}, 200, "--max-kv-size"),
-        ({"kv_bits": 4}, 200, "--max-kv-size"),
+        ({}, 4096, 8, "--kv-bits 8"),
+        ({}, 4096, 4, "--kv-bits 4"),
+        ({}, 1512, None, "--max-kv-size 1000"),
+        ({"kv_bits": 4}, 1512, 4, "--max-kv-size 1000"),
+        ({"max_kv_size": 9_000}, 1512, None, "--max-kv-size 1000"),
     ],
 )
-def test_what_a_refusal_advises_fits_and_no_more_does(own, spare, advice, machine, tmp_path):
-    path = packed(tmp_path / "tiny", head_dim=32)
+def test_what_a_refusal_advises_fits_and_no_more_does(own, tokens, bits, advice, machine, tmp_path):
+    path = packed(tmp_path / "tiny", head_dim=32, max_position_embeddings=8192)
     machine(GB)
-    profile = read_profile(path)
-    rows = profile.memory_bytes(128) - profile.weight_bytes()
-    machine(profile.weight_bytes() + rows * spare // 4_000)
+    machine(read_profile(path).memory_bytes(tokens, kv_bits=bits))  # rows beside a ring: a forward
     message = refusal(path, room=Room(**own))
-    assert f"choose a smaller model; {advice}" in message
+    assert f"choose a smaller model; {advice} fits" in message
     number = int(message.split()[-2])
     name = {"--kv-bits": "kv_bits", "--max-kv-size": "max_kv_size"}[message.split()[-3]]
     load_model(path, room=Room(**own | {name: number}))
@@ -274,10 +329,10 @@ def test_a_large_ring_and_a_model_beside_count(machine, tmp_path):
     path = packed(tmp_path / "tiny", head_dim=32)
     machine(GB)
     profile = read_profile(path)
-    machine(profile.memory_bytes(5000, kv_bits=8))
-    assert "keys and values of 5,001 tokens" in refusal(path, room=Room(5001, kv_bits=8))
+    machine(profile.memory_bytes(5512, kv_bits=8))
+    assert "to read 5,001 tokens" in refusal(path, room=Room(5001, kv_bits=8))
     load_model(path, room=Room(5000, kv_bits=8))
-    assert "keys and values of 5,000 tokens" in refusal(path, room=Room(5000))
+    assert "to read 5,000 tokens" in refusal(path, room=Room(5000))
     beside = refusal(path, room=Room(5000, 8, beside=300_000_000))
     assert "tokens, beside 0.3 GB of another model;" in beside
 
@@ -301,9 +356,7 @@ def test_a_large_model_is_announced_with_what_it_takes(machine, tmp_path, monkey
     machine(2 * GB)
     lines = []
     load_model(save_foreign(tmp_path / "tiny", bits=4), say=lines.append)
-    assert lines[0] == (
-        "tiny takes at most 0.0 GB and 0.0 GB for keys and values of 512 tokens, of 2.0 GB"
-    )
+    assert lines[0] == ("tiny takes at most 0.0 GB and 0.0 GB to read 512 tokens, of 2.0 GB")
 
 
 def test_a_context_ends_where_its_rows_no_longer_fit_on_a_gpu(machine, tmp_path):
