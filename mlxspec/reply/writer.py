@@ -71,10 +71,13 @@ class ReplyWriter:
 
     def _reuse(self) -> int:
         """Roll the decoder back to a prefix of the text; return the length of that."""
-        decoder, tokens = self.decoder, self._reply.continuation.tokens[:-1]
-        readers = self._reply.guard.active.readers
+        decoder, job = self.decoder, self._reply.job
+        tokens, readers = self._reply.continuation.tokens[:-1], self._reply.guard.active.readers
         self.leave()  # otherwise the rows that another reply left staged would be committed
-        decoder.be_exact(exact_form(decoder) if self._reply.job.params.exact else None)
+        decoder.be_exact(exact_form(decoder) if job.params.exact else None)
+        decoder.attach(readers)
+        if job.params.exact:  # a later prompt may hold this reply, read to other bits
+            tokens = tokens[: len(job.prompt) - 1]
         decoder.attach(readers)
         reused = decoder.reusable(common_length(decoder.history, tokens))
         # Hidden states are not stored, so a drafter that needs them reads the whole prompt. Exact

@@ -137,11 +137,12 @@ def test_replies_of_an_open_batch_are_exact_beside_others_that_share_forwards():
 
 
 def test_kept_tokens_have_the_bits_that_the_reply_wrote():
-    engine, params = engine_of(MODELS["float32"]), PARAMS["greedy"]
+    engine, params = engine_of(MODELS["float32"]), replace(PARAMS["greedy"], max_tokens=48)
     whole = bits_of(engine, LONG, params)
-    kept = [token for token, _ in whole[:25]]
-    rest = bits_of(engine, LONG, params, kept=kept)
-    assert rest == whole[25:]
+    tokens = [token for token, _ in whole]
+    assert bits_of(engine, LONG, params, kept=tokens[:40]) == whole[40:]
+    bits_of(engine, [*LONG, *tokens, 1, 2], params)  # reads them to other bits
+    assert bits_of(engine, LONG, params, kept=tokens[:40]) == whole[40:]
 
 
 @pytest.mark.parametrize("call", ["generate", "generate_batch"])
