@@ -9,11 +9,12 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from mlxspec.decoder.exact import CHUNK, ExactForm, exact_support
+from mlxspec.decoder.exact import ExactForm, exact_support
 from mlxspec.decoder.forwards import Forwards
 from mlxspec.decoder.hidden import HiddenStateReader, HiddenStates, Readers
 from mlxspec.drafts.tree import DraftTree, check_branch
 from mlxspec.kv.cache import Cache
+from mlxspec.kv.steady import CHUNK
 from mlxspec.models import (
     CacheKind,
     DraftSupport,
@@ -116,16 +117,21 @@ class Decoder:
             self.reset()
 
     def adopt(
-        self, tokens: Sequence[int], cache: Cache, readers: Sequence[HiddenStateReader] = ()
+        self,
+        tokens: Sequence[int],
+        cache: Cache,
+        readers: Sequence[HiddenStateReader] = (),
+        *,
+        num_read: int = 0,
     ) -> None:
         """Replace the history by a text with its rows.
 
         `cache` holds its committed rows; from now on only this decoder changes them. `readers` must
-        have the states of the whole text.
+        have the states of the whole text. `num_read` first tokens were read as `num_lasting` says.
         """
         self._forwards.drop()
         self.revision += 1
-        self._num_read = 0
+        self._num_read = num_read
         self._forwards.cache, self._history = cache, list(tokens)
         self._last_hidden, self._is_torn = None, False
         self._readers = Readers(readers)
@@ -212,6 +218,14 @@ class Decoder:
 
     def forward_tree(self, tree: DraftTree) -> mx.array:
         """Stage a tree whose root follows the history; return (n_nodes, D) lazy hidden states."""
+    @property
+    def num_lasting(self) -> int:
+        """The number of first tokens whose rows serve every text that starts with them.
+
+        In exact decoding these are the whole chunks that were read as a prompt.
+        """
+        return len(self) if self.form is None else self._num_read // CHUNK * CHUNK
+
         return self._forwards.tree(tree).final
 
     def extend_lower(self, token: int, layer: int) -> mx.array:

@@ -13,10 +13,6 @@ from dataclasses import dataclass
 from mlxspec.kv.steady import Steady
 from mlxspec.models import DraftSupport
 
-CHUNK = 128
-"""Rows of a forward over a prompt. Chunks start at multiples of it, so that the rows of a prompt
-depend on its text alone; whole ones serve every text that starts with them."""
-
 
 def exact_support(support: DraftSupport) -> DraftSupport:
     """Return the drafts that exact decoding verifies with a model of some draft support."""

@@ -116,7 +116,12 @@ class ShardedDecoder(Decoder):
         return False
 
     def adopt(
-        self, tokens: Sequence[int], cache: Cache, readers: Sequence[HiddenStateReader] = ()
+        self,
+        tokens: Sequence[int],
+        cache: Cache,
+        readers: Sequence[HiddenStateReader] = (),
+        *,
+        num_read: int = 0,
     ) -> None:
         """Raise UnsupportedOperationError: the other ranks do not have these rows."""
         raise UnsupportedOperationError(

@@ -5,7 +5,8 @@
 
 A trie of token runs, each with only its own rows, so a shared prefix is stored once. If they exceed
 the limit, the least recently used leaf is dropped. Only rows of a cache that can be cut anywhere
-(`Cache.can_be_cut`) belong here.
+(`Cache.can_be_cut`) belong here. Rows of steady forwards have a trie of their own, with a chunk of
+a prompt in place of a token: all rows of a chunk are computed together.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ from math import inf
 
 import mlx.core as mx
 
+from mlxspec.kv.steady import CHUNK, Steady
 from mlxspec.kv.storage import GROWTH, blank_rows
 from mlxspec.trace.difference import common_length
 
@@ -23,13 +25,18 @@ Planes = list[mx.array]
 
 @dataclass(eq=False)
 class _Node:
-    """A run of tokens below another one, and their rows; the root has none."""
+    """A run of tokens below another one, and their rows; a root has none."""
 
     tokens: list[int]
     planes: Planes
+    unit: int  # tokens that are shared as a whole or not at all
     above: "_Node | None" = None
-    below: dict[int, "_Node"] = field(default_factory=dict)  # by their first token
+    below: dict[tuple[int, ...], "_Node"] = field(default_factory=dict)  # by their first unit
     used_at: int = 0  # call number of its last use
+
+    @property
+    def first(self) -> tuple[int, ...]:
+        return tuple(self.tokens[: self.unit])
 
     @property
     def nbytes(self) -> int:
@@ -63,12 +70,12 @@ class PrefixCache:
     def clear(self) -> None:
         """Forget all texts."""
         self.nbytes = self.num_tokens = 0
-        self._root = _Node([], [])
+        self._roots = dict[Steady | None, _Node]()
 
-    def find(self, tokens: Sequence[int]) -> Prefix:
-        """Return the longest prefix of a text whose rows are stored."""
+    def find(self, tokens: Sequence[int], steady: Steady | None = None) -> Prefix:
+        """Return the longest prefix of a text whose rows, of such forwards, are stored."""
         parts, length = list[Planes](), 0
-        for node, shared in self._walk(tokens):
+        for node, shared in self._walk(tokens, steady):
             parts.append([plane[:, :, :shared] for plane in node.planes])
             length += shared
         # Includes room that the next row needs anyway, so that the rows are copied only once.
@@ -78,12 +85,20 @@ class PrefixCache:
         ]
         return Prefix(length, joined)
 
-    def add(self, tokens: Sequence[int], rows: Callable[[int, int], Planes]) -> None:
-        """Store rows of a text that are not stored yet; `rows(a, b)` returns those from a to b."""
+    def add(
+        self,
+        tokens: Sequence[int],
+        rows: Callable[[int, int], Planes],
+        steady: Steady | None = None,
+    ) -> None:
+        """Store rows of a text that are not stored yet; `rows(a, b)` returns those from a to b.
+
+        Those of steady forwards are whole chunks.
+        """
         if not self.max_bytes:
             return
-        last, length = self._root, 0
-        for node, shared in self._walk(tokens):
+        last, length = self._root(steady), 0
+        for node, shared in self._walk(tokens, steady):
             last, length = node, length + shared
             if shared < len(node.tokens):
                 last = self._split(node, shared)
@@ -92,18 +107,23 @@ class PrefixCache:
             own = mx.arange(len(tokens) - length)
             planes = [mx.take(plane, own, axis=2) for plane in rows(length, len(tokens))]
             mx.eval(planes)
-            new = _Node(list(tokens[length:]), planes, last, used_at=self._now)
-            last.below[tokens[length]] = new
+            new = _Node(list(tokens[length:]), planes, last.unit, last, used_at=self._now)
+            last.below[new.first] = new
             self.nbytes += new.nbytes
             self.num_tokens += len(new.tokens)
         self._shrink()
 
-    def _walk(self, tokens: Sequence[int]) -> Iterator[tuple[_Node, int]]:
+    def _root(self, steady: Steady | None) -> _Node:
+        return self._roots.setdefault(steady, _Node([], [], 1 if steady is None else CHUNK))
+
+    def _walk(self, tokens: Sequence[int], steady: Steady | None) -> Iterator[tuple[_Node, int]]:
         """Yield the nodes along a text, and how many tokens of each match the text."""
         self._now += 1
-        node, at = self._root, 0
-        while at < len(tokens) and (below := node.below.get(tokens[at])):
+        node, at = self._root(steady), 0
+        unit = node.unit
+        while at < len(tokens) and (below := node.below.get(tuple(tokens[at : at + unit]))):
             shared = common_length(below.tokens, tokens[at : at + len(below.tokens)])
+            shared -= shared % unit
             below.used_at = self._now
             yield below, shared
             if shared < len(below.tokens):
@@ -116,6 +136,7 @@ class PrefixCache:
         first = _Node(
             node.tokens[:length],
             [mx.take(plane, mx.arange(length), axis=2) for plane in node.planes],
+            node.unit,
             node.above,
             used_at=node.used_at,
         )
@@ -124,20 +145,20 @@ class PrefixCache:
         mx.eval(first.planes, node.planes)
         node.tokens, node.above = node.tokens[length:], first
         assert first.above is not None
-        first.above.below[first.tokens[0]] = first
-        first.below[node.tokens[0]] = node
+        first.above.below[first.first] = first
+        first.below[node.first] = node
         return first
 
     def _shrink(self) -> None:
         while self.nbytes > self.max_bytes or self.num_tokens > self.max_tokens:
-            oldest = min(self._leaves(self._root), key=lambda leaf: leaf.used_at)
-            assert oldest.above is not None, "an empty cache takes no bytes"
-            del oldest.above.below[oldest.tokens[0]]
+            oldest = min(self._leaves(), key=lambda leaf: leaf.used_at)
+            assert oldest.above is not None, "a root has no rows to drop"
+            del oldest.above.below[oldest.first]
             self.nbytes -= oldest.nbytes
             self.num_tokens -= len(oldest.tokens)
 
-    def _leaves(self, root: _Node) -> Iterator[_Node]:
-        waiting = [root]
+    def _leaves(self) -> Iterator[_Node]:
+        waiting = [node for root in self._roots.values() for node in root.below.values()]
         while waiting:
             node = waiting.pop()
             waiting += node.below.values()

@@ -11,6 +11,10 @@ from dataclasses import dataclass
 BLOCK = 256
 """Keys in a block. Kernels change at multiples of it."""
 
+CHUNK = 128
+"""Rows of a steady forward over a prompt. Chunks start at multiples of it, so that the rows of a
+prompt depend on its text alone; whole ones serve every text that starts with them."""
+
 
 @dataclass(frozen=True)
 class Steady:

@@ -80,13 +80,13 @@ class ReplyWriter:
             tokens = tokens[: len(job.prompt) - 1]
         decoder.attach(readers)
         reused = decoder.reusable(common_length(decoder.history, tokens))
-        # Hidden states are not stored, so a drafter that needs them reads the whole prompt. Exact
-        # rows of a prompt are not those of a reply, and stored ones may be either.
-        if not readers and decoder.form is None and reused < len(tokens):
-            prefix = self._prefixes.find(tokens)
+        # Hidden states are not stored, so a drafter that needs them reads the whole prompt.
+        if not readers and reused < len(tokens):
+            prefix = self._prefixes.find(tokens, decoder.cache.steady)
             if prefix.length > reused:
                 reused = prefix.length
-                decoder.adopt(tokens[:reused], decoder.cache.filled(reused, prefix.planes))
+                cache = decoder.cache.filled(reused, prefix.planes)
+                decoder.adopt(tokens[:reused], cache, num_read=reused)
         decoder.rollback_to(reused)
         return reused
 
@@ -173,8 +173,9 @@ class ReplyWriter:
 
     def store(self) -> None:
         """Store the rows of the text, so that a prompt with this prefix need not compute them."""
-        if self.decoder.form is None:
-            self._prefixes.add(self.decoder.history, self.decoder.cache.rows)
+        decoder = self.decoder
+        tokens = decoder.history[: decoder.num_lasting]
+        self._prefixes.add(tokens, decoder.cache.rows, decoder.cache.steady)
 
     def leave(self) -> None:
         """Drop a launched or interrupted round: roll the staged rows back."""

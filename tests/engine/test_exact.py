@@ -13,11 +13,12 @@ from mlx.utils import tree_flatten
 
 import mlxspec
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.decoder.exact import CHUNK, ExactForm
+from mlxspec.decoder.exact import ExactForm
 from mlxspec.device.chips import Chip
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.engine.engine import Engine
+from mlxspec.kv.steady import CHUNK
 from mlxspec.loading import exactness
 from mlxspec.params import GenerationParams, SamplingParams
 from tests.engine.test_interrupts import DRAFTERS
@@ -147,6 +148,34 @@ def test_kept_tokens_have_the_bits_that_the_reply_wrote():
 
 @pytest.mark.parametrize("call", ["generate", "generate_batch"])
 def test_an_engine_that_is_exact_writes_every_reply_so(call):
+@each_value(kind=("full", "rotating", "int8"), drafter=("suffix", "none"))
+def test_a_reply_resumed_from_stored_rows_has_the_bits_of_a_fresh_one(kind, drafter):
+    """None but whole chunks are resumed that a prompt wrote in exact forwards."""
+    exact, make = PARAMS["greedy"], {"suffix": SuffixDrafter, "none": NoDrafter}[drafter]
+    usual, stored = replace(exact, exact=False), 0 if kind == "rotating" else CHUNK
+    model = tiny_model(hidden_size=256, intermediate_size=512)  # whose usual rows are others
+    engine = engine_of(model, kind, lambda target: make())
+    batch = engine.open_batch(prefix_bytes=1 << 24)
+
+    def written(prompt, params):
+        told, events = ToldBits(params), []
+        batch.join(prompt, told.params)
+        while batch.num_replies:
+            events += [event for _, event in batch.step()]
+        return events[-1].stats["reused_tokens"], told.bits
+
+    fresh = bits_of(engine_of(model, kind), LONG, exact)
+    chat = [*LONG, *(token for token, _ in fresh), 1, 2]
+    written(LONG, usual)
+    assert written(LONG, exact) == (0, fresh)  # rows of a usual reply are stored
+    written(chat, usual)
+    written(PROMPT, exact)  # takes the decoder
+    assert written([*LONG, 5], exact)[0] == stored
+    written(PROMPT, exact)
+    resumed = written(chat, exact)  # the rows of the reply are no rows of a prompt
+    assert resumed == (stored, bits_of(engine_of(model, kind), chat, exact))
+
+
     usual = replace(PARAMS["greedy"], exact=False)
     engine = engine_of(MODELS["float32"], make_drafter=lambda target: SuffixDrafter())
     engine.exact, told = True, ToldBits(usual)

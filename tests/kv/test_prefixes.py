@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from mlxspec.kv.prefixes import PrefixCache
+from mlxspec.kv.steady import CHUNK, Steady
 from mlxspec.trace.difference import common_length
 
 PER_TOKEN = 2 * 3 * 4 + 2 * 4  # bytes of the two planes below
@@ -73,6 +74,20 @@ def test_a_beginning_that_two_texts_share_keeps_no_rows_of_the_first_one_but_its
     cache.add([1] * 1999 + [3], rows)
     mx.synchronize()
     assert mx.get_active_memory() - before < 1.2 * cache.nbytes
+
+
+def test_rows_of_steady_forwards_are_shared_in_whole_chunks_and_serve_no_other_forwards():
+    cache, steady = PrefixCache(1 << 20), Steady(8, pads_keys=True)
+    text = list(range(2 * CHUNK))
+    other = [*text[: CHUNK + 50], *text[:78]]
+    cache.add(text, rows_of(text), steady)
+    assert [cache.find(text, kind).length for kind in (None, Steady(8, pads_keys=False))] == [0, 0]
+    assert [cache.find(one, steady).length for one in (text, text[:-1], other)] == [256, 128, 128]
+    cache.add(other, rows_of(other), steady)
+    assert cache.nbytes == PER_TOKEN * 3 * CHUNK
+    for one in (text, other):
+        found = cache.find(one, steady)
+        assert found.planes[0][:, :, :256].tolist() == rows_of(one)(0, 256)[0].tolist()
 
 
 def test_refuses_less_than_no_bytes():
