@@ -16,6 +16,7 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
+from mlx.utils import tree_flatten
 
 from mlxspec.budget import CostCurve
 from mlxspec.decoder.decoder import Decoder
@@ -55,7 +56,10 @@ def exact_form(decoder: Decoder, say: Say = lambda line: None) -> ExactForm:
 
 def _key(decoder: Decoder) -> str:
     """Return what the bits of a row depend on besides the text."""
-    config, kinds = decoder.model.config, kinds_of_weights(_module(decoder))
+    # Where ranks share a model, the shapes of their weights are not those of its config.
+    config, module = decoder.model.config, _module(decoder)
+    flat: Any = tree_flatten(module.parameters())
+    kinds = [array.shape for _, array in flat], kinds_of_weights(module)
     about = repr((config, kinds, decoder.cache.windows, decoder.drafts))
     own = import_module("mlxspec").__version__
     return (

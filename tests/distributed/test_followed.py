@@ -3,6 +3,8 @@
 Texts are compared with the target computed anew in NumPy, rows with a decoder that reads the text.
 """
 
+from dataclasses import replace
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -48,6 +50,22 @@ def test_a_follower_has_the_text_and_the_rows_of_the_reply(drafter, kind):
     assert len(decoder.history) >= len(prompt) + LENGTH - 1
     if kind == "full":
         check_rows(decoder)
+
+
+def test_an_exact_reply_is_followed_to_the_bit(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path))
+    followed, params = Followed(MODEL, DRAFTERS["pool"]()), replace(PARAMS, exact=True)
+    list(followed.engine.generate(PROMPTS[5], params))
+    followed.flush()
+    (decoder,), target = followed.theirs.values(), followed.engine.target
+    assert decoder.form == target.form is not None
+    assert decoder.history == target.history
+    own, true = committed_rows(decoder), committed_rows(target)
+    assert all(np.array_equal(own[at], true[at]) for at in true)
+    list(followed.engine.generate(PROMPTS[5], PARAMS))
+    followed.flush()
+    assert decoder.form is target.form is None
+    assert decoder.history == target.history
 
 
 @pytest.fixture

@@ -274,3 +274,11 @@ def test_a_form_is_found_once_and_a_damaged_record_is_not_believed(monkeypatch):
         assert exactness._stored(key) is None
     exactness._RECORDS.store(key, {"rows": {"4": 4}, "pads_keys": True})
     assert exactness._stored(key) == ExactForm({4: 4}, pads_keys=True)
+
+
+def test_a_part_of_a_model_has_a_form_of_its_own():
+    whole, part = tiny_model(), tiny_model()
+    up = part.model.layers[0].mlp.up_proj
+    up.weight = up.weight[: up.weight.shape[0] // 2]
+    keys = [exactness._key(Decoder(model)) for model in (whole, tiny_model(), part)]
+    assert keys[0] == keys[1] != keys[2]
