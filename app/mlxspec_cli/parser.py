@@ -218,7 +218,7 @@ def _add_verify_options(parser: argparse.ArgumentParser) -> None:
     option(group, "--limit N", "the most questions per category", 1)
     add_flag(group, "max_tokens", default=48)
     text = "sampled beginnings for each drafter; more tell smaller differences"
-    option(group, "--draws N", text, 500)
+    option(group, "--draws N", f"{text} (500; none with --exact)", type=int)
     group = parser.add_argument_group("drafting and caches")
     option(group, "--k LIST", "draft nodes of every round, in turn: chains and trees", "4,12")
     add_flag(group, "draft_model", help="checkpoint of the drafter 'model'")

@@ -66,7 +66,7 @@ class ExactResult:
 
 
 def check_exact(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -> ExactResult:
-    """Check a model with all caches and drafters of a plan; its grammar and draws do not count."""
+    """Check a model with all caches and drafters of a plan, which draws no samples."""
     notes: list[str] = []
     contexts = contexts_of(loaded, plan.caches, say, notes)
     forms, rows = dict[str, str](), list[ExactRow]()

@@ -1,6 +1,7 @@
 """`mlxspec verify --exact` on a tiny model, and on one whose rows are wrong on purpose."""
 
 import json
+from dataclasses import replace
 
 import mlx.core as mx
 import pytest
@@ -13,7 +14,7 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.decoder.exact import ExactForm
 from mlxspec.loading import LoadedModel, exactness
 from mlxspec.measure.tables import as_json
-from mlxspec.params import Options
+from mlxspec.params import Grammar, Options
 from mlxspec.reply import writer
 from mlxspec_cli.commands import verify as verify_command
 from mlxspec_cli.main import main
@@ -35,9 +36,9 @@ def _own_records(tmp_path, monkeypatch):
     monkeypatch.setattr(exactness, "_known", {})
 
 
-def checked():
+def checked(plan=PLAN):
     loaded = LoadedModel(tiny_model(), ToyTokenizer(), "tiny", "float32")
-    return check_exact(loaded, PLAN, lambda line: None, lambda items, doing: items)
+    return check_exact(loaded, plan, lambda line: None, lambda items, doing: items)
 
 
 def test_no_reply_differs_by_a_bit():
@@ -69,6 +70,28 @@ def test_a_bit_of_one_logit_is_seen(monkeypatch):
     result = checked()
     assert not result.is_lossless
     assert result.verdict_text.startswith("NOT exact")
+
+
+def test_draws_are_refused_as_no_samples_are_counted(capsys):
+    assert main(["verify", "--exact", "--draws", "9"]) == 2
+    said = capsys.readouterr().err
+    assert "--draws 9 has no effect with --exact" in said
+    assert "leave one of them out" in said
+
+
+def test_replies_fit_the_grammar_of_the_plan(monkeypatch):
+    said = []
+
+    class Kept(exact._Reply):
+        def __init__(self, arm, prompt, params):
+            super().__init__(arm, prompt, params)
+            said.append(ToyTokenizer().decode(self.trial.tokens))
+
+    monkeypatch.setattr(exact, "_Reply", Kept)
+    few = {"questions": PLAN.questions[:1], "caches": PLAN.caches[:1]}
+    assert checked(replace(PLAN, grammar=Grammar.choices(["ab", "cd"]), **few)).is_lossless
+    assert {*said} <= {"ab", "cd"}
+    assert said
 
 
 @pytest.mark.parametrize("num_different", [0, 1])

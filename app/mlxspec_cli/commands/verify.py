@@ -26,6 +26,8 @@ from mlxspec.params import Options
 from mlxspec_cli.arguments import grammar, words_of
 from mlxspec_cli.output import say
 
+_DRAWS = 500
+
 
 def run(args: Namespace) -> int:
     """Check, and print the report."""
@@ -42,7 +44,13 @@ def _plan(args: Namespace) -> Plan:
     drafters = words_of(args.drafters)
     if drafters:
         check_arms(drafters)
-    for name, number in (("--max-tokens", args.max_tokens), ("--draws", args.draws)):
+    if args.exact and args.draws is not None:
+        raise ValueError(
+            f"--draws {args.draws} has no effect with --exact, which compares whole replies and "
+            "counts no samples: leave one of them out, or ask more questions with --limit"
+        )
+    draws = _DRAWS if args.draws is None else args.draws
+    for name, number in (("--max-tokens", args.max_tokens), ("--draws", draws)):
         if number < 1:
             raise ValueError(f"{name} must be 1 or more; got {number}")
     return Plan(
@@ -51,7 +59,7 @@ def _plan(args: Namespace) -> Plan:
         drafters=drafters,
         num_nodes=counts(args.k, "--k", "4,12"),
         max_tokens=args.max_tokens,
-        num_draws=args.draws,
+        num_draws=draws,
         grammar=grammar(args),
     )
 
