@@ -163,7 +163,9 @@ class Decoder:
             mx.eval(states.final[-1:], states.entering, self.cache.arrays)
             is_whole = len(chunk) == CHUNK and self._num_read == len(self)
             self._commit_rows(range(len(chunk)), chunk, states)
-            self._num_read += len(chunk) * is_whole
+            if self.form is not None and is_whole:
+                self._num_read += CHUNK
+                self.cache.hold()
             mx.eval(self.cache.arrays)
 
     @property

@@ -99,6 +99,8 @@ class Cache:
         self._values = [RowStore(self.quantization) for _ in range(self.num_layers)]
         self.states = States(self._num_states)
         self._marks: list[tuple[int, Snapshot]] = []
+        self._held_at = -1
+        self._held = dict[int | None, tuple[int, list[list[mx.array]]]]()
 
     @staticmethod
     def for_model(config: "CachedModel", **kind: Any) -> "Cache":
@@ -209,8 +211,8 @@ class Cache:
         return max(0, min(rows))
 
     def is_as_read(self, length: int) -> bool:
-        """Return whether the layers have evicted what they have after a text of this length."""
-        return all(
+        """Return whether the rows of a length are those of a text that ends there."""
+        return length == self._held_at or all(
             evicted == self.eviction.num_due(length, window, 0)
             for window, evicted in self._evicted.items()
         )
@@ -219,6 +221,13 @@ class Cache:
     def num_staged(self) -> int:
         """Number of staged rows of the first layer; after a whole forward, of every layer."""
         return self._staged[0] if self._staged else self.states.num_staged
+
+    def hold(self) -> None:
+        """Hold the rows of this length until the next call: `truncate` can go back to it.
+
+        Layers with a window then keep the rows of their next eviction a second time.
+        """
+        self._held_at, self._held = self.offset, {}
 
     def commit(self, rows: Sequence[int]) -> None:
         """Commit the staged rows with these indices, in this order; forget the others.
@@ -255,7 +264,11 @@ class Cache:
             more = self.eviction.num_due(self.offset, window, evicted)
             if more < self.eviction.block:
                 continue
-            for store in self._stores(window):
+            stores = self._stores(window)
+            if self._held_at >= 0 and window not in self._held:
+                # References alone: an eviction copies the rows that stay.
+                self._held[window] = evicted, [list(store.arrays) for store in stores]
+            for store in stores:
                 store.drop_first(more, self.offset - evicted)
             self._evicted[window] = evicted + more
 
@@ -295,7 +308,8 @@ class Cache:
         """
         if len(self.states) and length not in (self.offset, *(mark for mark, _ in self._marks)):
             return False
-        if length < self.offset and not can_go_back(length, self._evicted):
+        is_held = length == self._held_at or can_go_back(length, self._evicted)
+        if length < self.offset and not is_held:
             return False
         if self.max_size is None or self.offset <= self.max_size:
             return 0 <= length <= self.offset
@@ -313,6 +327,14 @@ class Cache:
             if mark == length:
                 self.states.restore(snapshot)
         self._marks = [(mark, snapshot) for mark, snapshot in self._marks if mark <= length]
+        if length == self._held_at:
+            for window, (evicted, held) in self._held.items():
+                self._evicted[window] = evicted
+                for store, planes in zip(self._stores(window), held, strict=True):
+                    store.adopt(planes)
+            self.hold()
+        elif length < self._held_at:
+            self._held_at, self._held = -1, {}
         self.offset = length  # the later rows stay in their slots until others overwrite them
         self.rollback()
 

@@ -109,6 +109,17 @@ def test_a_prompt_is_read_again_only_from_its_last_whole_chunk_on():
     assert engine.target.reusable(len(LONG)) == CHUNK
 
 
+def test_layers_with_a_window_go_back_to_the_last_whole_chunk_of_a_prompt():
+    model, params = adapted("gemma3_text", max_position_embeddings=512), PARAMS["greedy"]
+    engine = engine_of(model)
+    first = bits_of(engine, LONG, params)
+    assert max(map(engine.target.cache.num_evicted, range(3))) >= CHUNK
+    assert engine.target.reusable(len(LONG)) == CHUNK
+    assert engine.target.reusable(CHUNK - 1) == 0
+    chat = [*LONG, *(token for token, _ in first), 1, 2]
+    assert bits_of(engine, chat, params) == bits_of(engine_of(model), chat, params)
+
+
 def test_a_reply_does_not_depend_on_what_runs_beside_it():
     model, params = MODELS["float32"], PARAMS["greedy"]
     alone = bits_of(engine_of(model), LONG, params)
