@@ -5,7 +5,7 @@
 interrupt prevents that, `rollback_to` repairs the decoder.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import mlx.core as mx
 
@@ -26,6 +26,8 @@ from mlxspec.models import (
 PREFILL_CHUNK = 512
 """Prompt tokens per forward: enough to use the device fully, few enough to limit the memory."""
 
+NO_LIMIT = 1 << 30
+
 
 class Decoder:
     """Runs one model over one growing token sequence.
@@ -39,6 +41,7 @@ class Decoder:
         check_cache(model, _kinds(cache))
         self.model = model
         self.form: ExactForm | None = None
+        self.known_form: ExactForm | None = None  # of exact decoding here, once it is found
         self.revision = 0  # changes whenever the history changes
         rotates = cache is not None and cache.max_size is not None
         self.context_length = None if rotates else model.config.max_position_embeddings
@@ -96,6 +99,7 @@ class Decoder:
         other = type(self)(self.model, self.cache.empty_like())
         other.context_length = self.context_length
         other.cache.steady = None
+        other.known_form = self.known_form
         return other
 
     # ---- text ------------------------------------------------------------------------------
@@ -188,8 +192,14 @@ class Decoder:
     @property
     def most_nodes(self) -> int:
         """The largest number of draft nodes that keep the form of the next forward."""
-        assert self.form is not None
+        if self.form is None:
+            return NO_LIMIT
         return min(self.form.most_nodes, self.cache.steady_rows())
+
+    @property
+    def fit(self) -> Callable[[int], int] | None:
+        """What returns the width of the forward over a number of rows; None: any width will do."""
+        return None if self.form is None else self.form.width
 
     def rollback_to(self, length: int) -> None:
         """Keep the first `length` tokens of the history.
@@ -208,6 +218,14 @@ class Decoder:
             self._truncate(start)
             self.observe(missing)
 
+    @property
+    def num_lasting(self) -> int:
+        """The number of first tokens whose rows serve every text that starts with them.
+
+        In exact decoding these are the whole chunks that were read as a prompt.
+        """
+        return len(self) if self.form is None else self._num_read // CHUNK * CHUNK
+
     def reusable(self, length: int) -> int:
         """Return the largest length up to `length` that a rollback reaches without a forward."""
         if self.form is not None:
@@ -220,14 +238,6 @@ class Decoder:
 
     def forward_tree(self, tree: DraftTree) -> mx.array:
         """Stage a tree whose root follows the history; return (n_nodes, D) lazy hidden states."""
-    @property
-    def num_lasting(self) -> int:
-        """The number of first tokens whose rows serve every text that starts with them.
-
-        In exact decoding these are the whole chunks that were read as a prompt.
-        """
-        return len(self) if self.form is None else self._num_read // CHUNK * CHUNK
-
         return self._forwards.tree(tree).final
 
     def extend_lower(self, token: int, layer: int) -> mx.array:

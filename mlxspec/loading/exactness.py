@@ -46,12 +46,14 @@ def exact_form(decoder: Decoder, say: Say = lambda line: None) -> ExactForm:
     """Return the forwards of exact decoding for a decoder's model and kind of cache.
 
     They are read from the records of this machine, or found now, which takes the time of some
-    hundred forwards. The decoder does not change.
+    hundred forwards. The decoder keeps them as its `known_form`.
     """
-    key = _key(decoder)
-    if key not in _known:
-        _known[key] = _stored(key) or _found(decoder, key, say)
-    return _known[key]
+    if decoder.known_form is None:
+        key = _key(decoder)
+        if key not in _known:
+            _known[key] = _stored(key) or _found(decoder, key, say)
+        decoder.known_form = _known[key]
+    return decoder.known_form
 
 
 def _key(decoder: Decoder) -> str:

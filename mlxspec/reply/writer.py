@@ -10,7 +10,7 @@ from functools import partial
 
 from mlxspec.budget import Budget
 from mlxspec.budget.cost import quick_costs
-from mlxspec.decoder.decoder import PREFILL_CHUNK, Decoder
+from mlxspec.decoder.decoder import NO_LIMIT, PREFILL_CHUNK, Decoder
 from mlxspec.drafters.base import Drafter, fresh_drafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
@@ -23,7 +23,6 @@ from mlxspec.reply.round import write_round
 from mlxspec.trace.difference import common_length
 
 _SHORT_REPLY = 16  # tokens; measuring the cost of a forward would take longer
-_NO_LIMIT = 1 << 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +55,7 @@ class ReplyWriter:
         away from this one, as it may do again between two steps.
         """
         self.ahead: PendingRound | None = None
-        self.most_nodes = _NO_LIMIT  # draft nodes in a round
+        self.most_nodes = NO_LIMIT  # draft nodes in a round
         self.decoder = workspace.decoder
         self._reply, self._budget = reply, workspace.budget
         self._prefixes, self._is_moved = prefixes, is_moved
@@ -78,7 +77,6 @@ class ReplyWriter:
         decoder.attach(readers)
         if job.params.exact:  # a later prompt may hold this reply, read to other bits
             tokens = tokens[: len(job.prompt) - 1]
-        decoder.attach(readers)
         reused = decoder.reusable(common_length(decoder.history, tokens))
         # Hidden states are not stored, so a drafter that needs them reads the whole prompt.
         if not readers and reused < len(tokens):
@@ -160,8 +158,7 @@ class ReplyWriter:
         reply, params = self._reply, self._reply.job.params
         reply.start_drafter()
         measure = partial(quick_costs, self.decoder, params.num_draft_tokens + 1)
-        form = self.decoder.form
-        self._budget.fit = None if form is None else form.width
+        self._budget.fit = self.decoder.fit
         is_worth_it = not reply.guard.is_plain and params.max_tokens >= _SHORT_REPLY
         self._budget.begin(
             reply.guard.active.name,
@@ -212,8 +209,8 @@ class ReplyWriter:
             return CertainRound(drafts)
         decoder, n_nodes = self.decoder, drafts.tree.n_nodes
         safe = replace(drafts, tree=drafts.tree.bounded(decoder.vocab_size))
-        rows, is_exact = self._rows(n_nodes), decoder.form is not None
-        tree = safe.tree.lengthened(rows) if is_exact else safe.tree.padded(rows)
+        rows = self._rows(n_nodes)
+        tree = safe.tree.lengthened(rows) if decoder.fit else safe.tree.padded(rows)
         logits = decoder.logits(decoder.forward_tree(tree))[:n_nodes]
         num_top_tokens = self._reply.guard.active.num_top_tokens
         return self._reply.continuation.verify(drafts, logits, num_top_tokens, safe, num_pending)
@@ -274,12 +271,10 @@ class ReplyWriter:
 
     def _limit(self, num_pending: int = 0) -> int:
         limit = self._reply.continuation.draft_budget(self._room, num_pending)
-        if self.decoder.form is not None:
-            limit = min(limit, max(0, self.decoder.most_nodes - num_pending))
-        return min(limit, self.most_nodes)
+        return min(limit, max(0, self.decoder.most_nodes - num_pending), self.most_nodes)
 
     def _rows(self, n_nodes: int) -> int:
         """Return the rows of the forward; rows that widen it would turn a chain into a tree."""
-        if self.decoder.form is not None:
-            return self.decoder.form.width(n_nodes)
+        if self.decoder.fit:
+            return self.decoder.fit(n_nodes)
         return self._budget.rows(n_nodes) if self.decoder.draft_support == "tree" else n_nodes

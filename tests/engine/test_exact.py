@@ -276,8 +276,9 @@ def test_a_form_is_found_once_and_a_damaged_record_is_not_believed(monkeypatch):
     monkeypatch.setattr(exactness, "_known", {})
     form = exactness.exact_form(decoder, said.append)
     assert "once" in said[0]
+    assert decoder.apart().known_form == form
     monkeypatch.setattr(exactness, "_known", {})
-    assert exactness.exact_form(decoder, said.append) == form
+    assert exactness.exact_form(Decoder(model), said.append) == form
     assert len(said) == 2
     key = exactness._key(decoder)
     for rows in ({"4": 5}, {"0": 0}, {}, {"99": 99}, [], {"x": 1}):
