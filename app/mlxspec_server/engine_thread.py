@@ -18,6 +18,7 @@ import mlx.core as mx
 
 from mlxspec.device.backend import values
 from mlxspec.device.memory import give_back_memory
+from mlxspec.loading.exactness import exact_form
 from mlxspec.reply.job import Job
 from mlxspec.reply.reply import Reply
 from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished
@@ -29,6 +30,7 @@ _STOPS = "the server stops"
 _IDLE_S = 2.0  # idle time after which freed memory is returned
 _BUSY_S = 60.0  # interval between two returns while replies are written
 _log = logging.getLogger(__name__)
+_told = logging.getLogger("uvicorn.error")  # whose lines of any level the server shows
 
 Deliver = Callable[[Event, Sequence[TokenLogprob]], None]
 """Called in the engine thread with an event and the logprobs of its tokens. It must not block."""
@@ -188,6 +190,8 @@ class EngineThread:
             if ticket.is_cancelled.is_set():
                 reply.cancel()
         try:
+            if any(reply.job.params.exact for reply in loaded.batch.waiting):
+                exact_form(loaded.batch.workspace.decoder, _told.info)
             happened = loaded.batch.step()
         except Exception as error:  # the thread has to live for all other requests
             _log.exception("a step failed")

@@ -24,6 +24,7 @@ from mlxspec_cli import plain_chat
 from mlxspec_cli.commands.generate import _read_prompt
 from mlxspec_cli.main import main
 from mlxspec_cli.parser import build_parser
+from mlxspec_server import run
 from tests.support.chat_folders import save_chat_folder
 
 FLAGS = ("--drafter", "none", "--max-tokens", "4")
@@ -189,6 +190,16 @@ def test_an_exact_reply_has_one_hash_and_the_examination_is_told_once(
         hashes.add(stats["token_hash"])
         assert ("finding the forwards" in err) == is_first
     assert len(hashes) == 1
+
+
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_a_server_that_is_exact_examines_before_it_answers(model, capsys, monkeypatch, is_exact):
+    monkeypatch.setattr(exactness, "_known", {})
+    served = []
+    monkeypatch.setattr(run, "serve", lambda shelf, *_: served.append(capsys.readouterr().err))
+    words = ["serve", model, "--drafter", "none", "--port", "0"]
+    assert main([*words, *["--exact"] * is_exact]) == 0
+    assert ["finding the forwards" in said for said in served] == [is_exact]
 
 
 def test_a_reply_fits_what_its_flag_says(model, tmp_path, capsys):

@@ -4,12 +4,15 @@ import json
 import math
 import re
 from hashlib import sha256
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from mlxspec import __version__
+from mlxspec.loading import exactness
 from mlxspec.params import GenerationParams, SamplingParams
+from mlxspec_server import engine_thread
 from tests.support.served import (
     ASKED,
     JSON,
@@ -157,6 +160,17 @@ def test_an_answer_tells_the_hash_of_the_tokens_of_each_reply(client, path, is_s
     tokens = TARGET.greedy(TOKENIZER.encode(text, add_special_tokens=False), LENGTH)
     found = re.findall(r'"token_hash": ?"(\w+)"', answer.text)
     assert found == [sha256(np.array(tokens, "<i4").tobytes()).hexdigest()]
+
+
+def test_the_log_says_that_the_first_exact_request_waits_for_an_examination(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path))
+    monkeypatch.setattr(exactness, "_known", {})
+    said = []
+    monkeypatch.setattr(engine_thread, "_told", SimpleNamespace(info=said.append))
+    with serving() as client:
+        texts = [told(post(client, CHAT, exact=is_exact)).text for is_exact in (False, True, True)]
+    assert texts == [TRUE] * 3
+    assert [line.split()[0] for line in said] == ["finding", "found"]
 
 
 @each_way

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from mlxspec import api
 from mlxspec.drafting.catalogue import list_models
 from mlxspec.errors import UnsupportedOperationError
+from mlxspec.loading.exactness import exact_form
 from mlxspec_cli.arguments import generation_params, options, words_of
 from mlxspec_cli.output import say
 from mlxspec_cli.serve_options import REFUSED
@@ -46,7 +47,10 @@ def _serve(args: Namespace) -> None:
     loads = options(args)
 
     def load(offer: "Offer") -> "Engine":
-        return api.prepare(offer.source, loads, say=say).engine
+        engine = api.prepare(offer.source, loads, say=say).engine
+        if args.exact:  # now, so that no request waits for it
+            exact_form(engine.target, say)
+        return engine
 
     def offers() -> list["Offer"]:
         entries = [entry for entry in list_models() if entry.is_here and not entry.problem]
