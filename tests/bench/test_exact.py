@@ -67,12 +67,13 @@ def test_a_bit_of_one_logit_is_seen(monkeypatch):
         return states * (1 + mx.finfo(mx.float32).eps * 2) if is_drafted else states
 
     monkeypatch.setattr(Decoder, "forward_tree", off)
-    result = checked()
+    result = checked(replace(PLAN, questions=PLAN.questions[:1], caches=PLAN.caches[:1]))
     assert not result.is_lossless
     assert result.verdict_text.startswith("NOT exact")
 
 
-def test_draws_are_refused_as_no_samples_are_counted(capsys):
+def test_draws_are_refused_as_no_samples_are_counted(monkeypatch, capsys):
+    monkeypatch.setattr(verify_command, "load_model", lambda *_, **__: pytest.fail("not refused"))
     assert main(["verify", "--exact", "--draws", "9"]) == 2
     said = capsys.readouterr().err
     assert "--draws 9 has no effect with --exact" in said

@@ -148,17 +148,6 @@ def test_replies_of_an_open_batch_are_exact_beside_others_that_share_forwards():
         assert told[name].bits == bits_of(engine_of(model), prompts[name], params)
 
 
-def test_kept_tokens_have_the_bits_that_the_reply_wrote():
-    engine, params = engine_of(MODELS["float32"]), replace(PARAMS["greedy"], max_tokens=48)
-    whole = bits_of(engine, LONG, params)
-    tokens = [token for token, _ in whole]
-    assert bits_of(engine, LONG, params, kept=tokens[:40]) == whole[40:]
-    bits_of(engine, [*LONG, *tokens, 1, 2], params)  # reads them to other bits
-    assert bits_of(engine, LONG, params, kept=tokens[:40]) == whole[40:]
-
-
-@pytest.mark.parametrize("call", ["generate", "generate_batch"])
-def test_an_engine_that_is_exact_writes_every_reply_so(call):
 @each_value(kind=("full", "rotating", "int8"), drafter=("suffix", "none"))
 def test_a_reply_resumed_from_stored_rows_has_the_bits_of_a_fresh_one(kind, drafter):
     """None but whole chunks are resumed that a prompt wrote in exact forwards."""
@@ -187,6 +176,17 @@ def test_a_reply_resumed_from_stored_rows_has_the_bits_of_a_fresh_one(kind, draf
     assert resumed == (stored, bits_of(engine_of(model, kind), chat, exact))
 
 
+def test_kept_tokens_have_the_bits_that_the_reply_wrote():
+    engine, params = engine_of(MODELS["float32"]), replace(PARAMS["greedy"], max_tokens=48)
+    whole = bits_of(engine, LONG, params)
+    tokens = [token for token, _ in whole]
+    assert bits_of(engine, LONG, params, kept=tokens[:40]) == whole[40:]
+    bits_of(engine, [*LONG, *tokens, 1, 2], params)  # reads them to other bits
+    assert bits_of(engine, LONG, params, kept=tokens[:40]) == whole[40:]
+
+
+@pytest.mark.parametrize("call", ["generate", "generate_batch"])
+def test_an_engine_that_is_exact_writes_every_reply_so(call):
     usual = replace(PARAMS["greedy"], exact=False)
     engine = engine_of(MODELS["float32"], make_drafter=lambda target: SuffixDrafter())
     engine.exact, told = True, ToldBits(usual)
@@ -224,7 +224,7 @@ def clean_model():
     return model
 
 
-def found(monkeypatch, rounds_as):
+def found(monkeypatch, rounds_as, widest=17):
     """The form of a device that rounds the rows of a forward as `rounds_as(rows, keys)` says."""
     forward = Decoder.forward_tree
 
@@ -234,6 +234,8 @@ def found(monkeypatch, rounds_as):
 
     monkeypatch.setattr(Decoder, "forward_tree", other)
     monkeypatch.setattr(exactness.backend, "is_cpu", lambda: False)
+    monkeypatch.setattr(exactness, "_LENGTHS", (1, 255, 300))
+    monkeypatch.setattr(exactness, "_WIDEST", widest)
     return exactness.find_form(Decoder(clean_model()))
 
 
@@ -259,10 +261,8 @@ def test_the_widths_that_round_alike_and_promise_most_on_a_chip_are_found(
 
 
 def test_a_device_whose_rounding_changes_after_a_long_text_is_caught(monkeypatch):
-    form = found(monkeypatch, lambda rows, keys: 0 if keys < 1024 else rows)
-    assert form == ExactForm(
-        {33: 33}, pads_keys=True
-    )  # one width; a block of keys has one rounding
+    form = found(monkeypatch, lambda rows, keys: 0 if keys < 300 else rows, 9)
+    assert form == ExactForm({9: 9}, pads_keys=True)  # one width; a block of keys has one rounding
 
 
 def test_a_device_whose_rounding_changes_from_forward_to_forward_decodes_plainly(monkeypatch):
