@@ -6,10 +6,11 @@ two concurrent imports of transformers each see a half-initialised module.
 
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
-from functools import cached_property
-from threading import Lock
+from functools import cached_property, partial
+from pathlib import Path
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 from mlxspec.device import backend
@@ -20,6 +21,7 @@ from mlxspec.params import DEFAULT_MODEL, Options, SamplingParams
 from mlxspec_app.conversation.events import ModelChoice
 from mlxspec_app.picker.catalogue import Cards, gigabytes
 from mlxspec_app.sessions.driver import ProgressCallback, ShouldStop
+from mlxspec_app.user.paths import find_paths
 from mlxspec_cli.arguments import options
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ IMPORTING = Lock()
 """Held during each import that needs MLX."""
 
 _DEFAULT = "default"
+_CHARACTERS_A_TOKEN = 4
 _NAMES = {"cpu": "the CPU", "metal": "the GPU, by Metal", "cuda": "the GPU, by CUDA"}
 
 
@@ -143,6 +146,10 @@ class SessionModels:
         engine = self._prepared.engine
         self.suggest(self._prepared.sampling, engine.tokenizer.chat_template.arguments())
         self._tell()
+        if self._prepared.context.options.learn is not None:
+            store = find_paths(self._args.data_dir).store
+            work = partial(_read_earlier, store, self._prepared.context)
+            Thread(target=work, name="mlxspec-earlier", daemon=True).start()
         return Conversation(engine, say=self.say)
 
     def change_drafter(self, choice: ModelChoice, on_progress: ProgressCallback) -> None:
@@ -200,6 +207,22 @@ class SessionModels:
     def _chosen(self, choice: ModelChoice) -> Namespace:
         draft_model = self._args.draft_model if choice == self._first else None
         return Namespace(**{**vars(self._args), **asdict(choice), "draft_model": draft_model})
+
+
+def _read_earlier(store: Path, context: Any) -> None:
+    """Give the drafters the texts of the stored chats, the newest ones."""
+    with IMPORTING:
+        from mlxspec.chat.prompts import ChatPrompts
+        from mlxspec.drafters.search.earlier import MOST_TOKENS
+    from mlxspec_app.store.reader import stored_branches
+
+    tokenizer = context.loaded.tokenizer
+    prompts, texts = ChatPrompts(tokenizer, say=lambda line: None), []
+    for branch in stored_branches(store, MOST_TOKENS * _CHARACTERS_A_TOKEN):
+        with suppress(MlxspecError, ValueError):  # a template may refuse what another one wrote
+            messages = [{"role": role, "content": text} for role, text in branch]
+            texts.append(tokenizer.encode(prompts.render(messages, None, {})))
+    context.earlier.add(texts)
 
 
 @contextmanager

@@ -4,10 +4,11 @@ A suffix automaton over prompt, reply and earlier turns finds the longest suffix
 occurred before, and all tokens that followed it. A match of each length has a hit rate, learned
 from every verdict, separately for greedy and for sampled text. The hit rate is split among the
 tokens that followed, by their counts; the rest of the probability goes to the next shorter match.
-So long matches give long chains, and short matches branch early or give nothing. (Prompt lookup,
-Saxena 2023, https://github.com/apoorvumang/prompt-lookup-decoding, has one fixed match length; SAM
-decoding, Hu et al. 2024, https://arxiv.org/abs/2411.10666; SuffixDecoding, Oliaro et al. 2024,
-https://arxiv.org/abs/2411.04975)
+So long matches give long chains, and short matches branch early or give nothing. Texts of other
+sessions (`search/earlier.py`) come first where they agree with more of the latest tokens. (Prompt
+lookup, Saxena 2023, https://github.com/apoorvumang/prompt-lookup-decoding, has one fixed match
+length; SAM decoding, Hu et al. 2024, https://arxiv.org/abs/2411.10666; SuffixDecoding, Oliaro et
+al. 2024, https://arxiv.org/abs/2411.04975)
 """
 
 from bisect import bisect_left
@@ -15,8 +16,10 @@ from collections.abc import Iterator, Sequence
 
 import mlx.core as mx
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.base import TextDrafter
 from mlxspec.drafters.search.calibration import HitRate
+from mlxspec.drafters.search.earlier import Copying, EarlierTexts, Match
 from mlxspec.drafts.round import Round
 from mlxspec.params import SamplingParams
 from mlxspec.trace.difference import common_length
@@ -38,9 +41,9 @@ _SAMPLED_RATES = (
 )
 _MAX_COUNTED = 64  # links to follow when a token is counted: a text that loops has thousands
 
-_Match = tuple[int, int]
+_Match = tuple[int, int, Match | None]
 """The longest suffix of a text that occurred before: its state, which may have longer substrings,
-and its length."""
+and its length; then its match in earlier texts."""
 
 
 class SuffixDrafter(TextDrafter):
@@ -52,8 +55,8 @@ class SuffixDrafter(TextDrafter):
 
     name = "suffix"
 
-    def __init__(self, max_tokens: int = 100_000) -> None:
-        """Make a drafter without text.
+    def __init__(self, max_tokens: int = 100_000, *, earlier: EarlierTexts | None = None) -> None:
+        """Make a drafter without text; `earlier` has those of other sessions.
 
         `max_tokens` is the number of tokens to store beyond the conversation, about 0.5 kB each.
         All drafters that `fresh` made from one another share it equally.
@@ -62,12 +65,20 @@ class SuffixDrafter(TextDrafter):
             raise ValueError(f"max_tokens is a number of tokens, 0 or more, not {max_tokens}")
         super().__init__()
         self._max_tokens = max_tokens
+        self._earlier = EarlierTexts() if earlier is None else earlier
+        self._copying = Copying(self._earlier)
         self._rates_of = {True: _hit_rates(_GREEDY_RATES), False: _hit_rates(_SAMPLED_RATES)}
         self._rates = self._rates_of[True]
         self._forget()
 
     def anew(self) -> "SuffixDrafter":
         return SuffixDrafter(self._max_tokens)
+
+    def fresh_for(self, target: Decoder) -> "SuffixDrafter":
+        """Return a drafter for one more sequence; it has the earlier texts, too."""
+        new = self.fresh()
+        new._earlier, new._copying = self._earlier, Copying(self._earlier)
+        return new
 
     def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
         """Append the part of the prompt that is new since the last reply."""
@@ -77,27 +88,34 @@ class SuffixDrafter(TextDrafter):
         shared = common_length(prompt, self._tokens)
         del self._tokens[shared:], self._states[shared + 1 :]
         self._read(prompt[shared:])
+        self._copying.start(prompt)
 
     def update(self, round: Round) -> None:
         """Update the hit rates of the matches, and append the emitted tokens to the index."""
         for token in (*round.accepted, round.bonus_token):
-            for rate, children in self._matches(self._last()):
+            for _, rate, children in self._matches(self._last()):
                 rate.record(token in children)
                 if token in children:
                     break
-            self._read((token,))
+            self._copying.learn(token)
+            self._append(token)
 
     def state(self, root: int) -> _Match:
         """Return the state after `root`, which is appended unless it is already the last token."""
         if self._tokens[-1:] != [root]:
-            self._read((root,))
+            self._append(root)
         return self._last()
 
     def next_probs(self, state: _Match) -> dict[int, float]:
         counts = self._automaton.counts
         probs: dict[int, float] = {}
         left = 1.0  # probability that all longer matches miss
-        for rate, children in self._matches(state):
+        matches, copied = list(self._matches(state)), state[2]
+        longest = matches[0][0] if matches else 0
+        if copied is not None and copied.length > longest and copied.next_token is not None:
+            probs[copied.next_token] = self._copying.prob(copied)
+            left -= probs[copied.next_token]
+        for _, rate, children in matches:
             followed = [(counts[child], token) for token, child in children.items()]
             share = left * rate.value / sum(count for count, _ in followed)
             if len(followed) > _NUM_RANKED:
@@ -108,7 +126,9 @@ class SuffixDrafter(TextDrafter):
         return probs
 
     def after(self, state: _Match, token: int) -> _Match:
-        return self._automaton.follow(*state, token)
+        node, length, copied = state
+        followed = self._automaton.follow(node, length, token)
+        return *followed, copied and copied.after(token)
 
     def _forget(self) -> None:
         self._automaton = SuffixAutomaton()
@@ -125,13 +145,18 @@ class SuffixDrafter(TextDrafter):
         self._num_read += len(tokens)
         self._is_torn = False
 
-    def _last(self) -> _Match:
-        return self._states[-1], self._automaton.lengths[self._states[-1]]
+    def _append(self, token: int) -> None:
+        self._read((token,))
+        self._copying.append(token)
 
-    def _matches(self, match: _Match) -> Iterator[tuple[HitRate, dict[int, int]]]:
-        """Yield hit rate and children of the longest suffixes of a match that have a next token."""
+    def _last(self) -> _Match:
+        last = self._states[-1]
+        return last, self._automaton.lengths[last], self._copying.match
+
+    def _matches(self, match: _Match) -> Iterator[tuple[int, HitRate, dict[int, int]]]:
+        """Yield length, hit rate and children of the longest suffixes that have a next token."""
         lengths, links = self._automaton.lengths, self._automaton.links
-        state, length = match
+        state, length, _ = match
         for _ in range(_NUM_MATCHES):
             while state > ROOT and not self._automaton.children[state]:
                 state, length = links[state], lengths[links[state]]
@@ -139,7 +164,7 @@ class SuffixDrafter(TextDrafter):
             if state <= ROOT or len(children) > _MAX_FAN:
                 return
             rates = self._rates[len(children) > 1]
-            yield rates[bisect_left(_LENGTH_BOUNDS, length)], children
+            yield length, rates[bisect_left(_LENGTH_BOUNDS, length)], children
             state, length = links[state], lengths[links[state]]
 
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from os import PathLike
 from os.path import expanduser
 from pathlib import Path
+from typing import Any
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.base import Drafter
@@ -20,6 +21,7 @@ from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.early_exit import EarlyExitDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
+from mlxspec.drafters.search.earlier import EarlierTexts
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafters.table.file import load_table
@@ -41,11 +43,15 @@ HOST_DRAFTERS: dict[str, Callable[..., Drafter]] = {
     "none": NoDrafter,
     "suffix": SuffixDrafter,
     "table": TableDrafter,
-    "pool": lambda *table, **more: PoolDrafter([SuffixDrafter(), TableDrafter(*table, **more)]),
+    "pool": lambda *table, earlier=None, **more: PoolDrafter(
+        [SuffixDrafter(earlier=earlier), TableDrafter(*table, **more)]
+    ),
 }
-"""Drafters that need only the text; table and pool accept rows, memory and seed of a table."""
+"""Drafters that need only the text; table and pool accept rows, memory and seed of a table, and
+suffix and pool the texts of other sessions."""
 
 _READS_TABLE = ("table", "pool")
+_COPIES = ("suffix", "pool")
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,7 @@ class DrafterContext:
     say: Say = lambda line: None
     # The index of the best layer convention of a head, by source: each is tried once.
     conventions: dict[str, int] = field(default_factory=dict)
+    earlier: EarlierTexts = field(default_factory=EarlierTexts)  # the texts of other sessions
 
     @property
     def target(self) -> Decoder:
@@ -109,12 +116,13 @@ def build_drafter(
 
 
 def _build(part: str, context: DrafterContext, memory: TableMemory | None) -> Drafter:
+    more: dict[str, Any] = {"earlier": context.earlier} if part in _COPIES else {}
     if part in _READS_TABLE:
         file = context.files.get("table")
         rows = load_table(file.path, context.target.vocab_size) if file else ()
-        return HOST_DRAFTERS[part](rows, memory=memory, seed_table=context.seed_table)
+        return HOST_DRAFTERS[part](rows, memory=memory, seed_table=context.seed_table, **more)
     if part in HOST_DRAFTERS:
-        return HOST_DRAFTERS[part]()
+        return HOST_DRAFTERS[part](**more)
     if part == "model" and context.options.draft_model is not None:
         return _draft_model(context.options.draft_model, context)
     if part in TRAINED:

@@ -151,7 +151,8 @@ class Options:
         # Outside Python the folder is fixed: users say yes or no.
         replace(_NAME_OR_PATH, kind=bool),
         "keep what the table learns from run to run, on this disk and for you alone; parts of your "
-        "chats can be reconstructed from it (chat keeps it, generate does not)",
+        "chats can be reconstructed from it (chat keeps it, and copies from its stored chats; "
+        "generate does not)",
         absent={"word": "the table is chosen when a model is loaded"},
     )
     exit_threshold: float | None = when_loaded(

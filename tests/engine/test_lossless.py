@@ -20,6 +20,7 @@ from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.prediction import PredictionDrafter
+from mlxspec.drafters.search.earlier import EarlierTexts
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.params import GenerationParams, SamplingParams
@@ -79,6 +80,13 @@ def half_right(family, kind):
     return [(token + (place % 5 == 3)) % VOCAB for place, token in enumerate(right)]
 
 
+def known(text):
+    """What a drafter knows that has seen a text in another session."""
+    texts = EarlierTexts()
+    texts.add([text])
+    return texts
+
+
 UNTRAINED = {
     "none": lambda family, kind: NoDrafter(),
     **{
@@ -87,6 +95,9 @@ UNTRAINED = {
         if name != "none"
     },
     "pool with a seed table": lambda family, kind: pool_with_seed_table(VOCAB),
+    "suffix of other sessions": lambda family, kind: SuffixDrafter(
+        earlier=known(PROMPT + half_right(family, kind))
+    ),
     "model": lambda family, kind: DraftModelDrafter(draft_model(family, kind), VOCAB),
     "always right": lambda family, kind: AlwaysRight(
         PROMPT + TARGETS[family, kind].greedy(PROMPT, LENGTH)

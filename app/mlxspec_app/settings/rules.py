@@ -123,8 +123,8 @@ SECTIONS: dict[str, dict[str, Rule]] = {
             lambda value: value != "",
         ),
         "learn": _switch(
-            "keep what the table learns from your chats, readable by you alone; from the next "
-            "start on"
+            "keep what the table learns from your chats, readable by you alone; copy from them; "
+            "from the next start on"
         ),
     },
     "Sampling": {name: _of_table(STORED[name]) for name in DEFAULTS}

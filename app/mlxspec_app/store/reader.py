@@ -7,12 +7,13 @@ value counts as missing.
 import json
 import sqlite3
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from mlxspec_app.store.database import explain
-from mlxspec_app.store.errors import GoneError
+from mlxspec_app.store.errors import GoneError, StoreError
 from mlxspec_app.store.records import (
     Chat,
     Entry,
@@ -66,6 +67,14 @@ _SEARCH = """
     CROSS JOIN chat ON chat.id = message.chat
     WHERE search MATCH ? AND deleted IS NULL ORDER BY search.rank LIMIT ?
 """
+
+
+def stored_branches(store: Path, most_characters: int) -> list[list[tuple[str, str]]]:
+    """Return `Reader.branches` of a store in which nothing is changed; [] if it cannot be read."""
+    uri = f"{store.absolute().as_uri()}?mode=ro"
+    with suppress(sqlite3.Error, StoreError), closing(sqlite3.connect(uri, uri=True)) as connection:
+        return Reader(connection).branches(most_characters)
+    return []
 
 
 class Reader:
@@ -143,6 +152,27 @@ class Reader:
             Entry(chat, title, _time(created), _SPEAKERS[role], snippet_parts(marked), message)
             for chat, title, message, role, created, marked in self._rows(_SEARCH, values)
         ]
+
+    def branches(self, most_characters: int) -> list[list[tuple[str, str]]]:
+        """Return role and text of the messages of each branch, also of replaced ones, oldest first.
+
+        The newest branches of all chats that are not deleted are returned, while they have at most
+        `most_characters` in all.
+        """
+        leaves = self._rows(
+            "SELECT message.id, chat.system FROM message JOIN chat ON chat.id = message.chat "
+            "WHERE deleted IS NULL AND NOT EXISTS (SELECT 1 FROM message AS next WHERE "
+            "next.chat = message.chat AND next.parent = message.id) ORDER BY message.id DESC"
+        )
+        found, left = list[list[tuple[str, str]]](), most_characters
+        for leaf, system in leaves:
+            branch: list[tuple[str, str]] = [("system", system)] if system else []
+            branch += [(one.role, one.text) for one in self.path_to(leaf)]
+            left -= sum(len(text) for _, text in branch)
+            if left < 0:
+                break
+            found.append(branch)
+        return found[::-1]
 
     def _messages(
         self, where: str, values: tuple[Any, ...], before: str = ""

@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from mlxspec_app.store.reader import stored_branches
 from mlxspec_app.store.records import Generation
 from tests.support.store_files import edit, messages_of, open_writer
 
@@ -165,6 +166,18 @@ class StoreMachine(RuleBasedStateMachine):
             chat: 0 if self.leaves[chat] is None else len(self.ancestry(self.leaves[chat]))
             for chat in self.shown()
         }
+
+    @invariant()
+    def every_branch_that_is_not_deleted_is_told_whole(self):
+        parents = {said.parent for said in self.said.values()}
+        leaves = [message for message in sorted(self.messages()) if message not in parents]
+        found = self.writer.branches(10_000)
+        assert [[text for _, text in branch] for branch in found] == [
+            [self.said[message].text for message in self.ancestry(leaf)] for leaf in leaves
+        ]
+        assert stored_branches(self.path, 10_000) == found
+        newest = sum(len(text) for _, text in found[-1]) if found else 0
+        assert self.writer.branches(newest) == found[-1:]
 
     @invariant()
     def search_finds_what_is_there_and_nothing_else(self):
