@@ -80,11 +80,11 @@ def positions(round_: Round) -> list[Position]:
     their most probable branch.
     """
     verdict = round_.verdict
-    own = [mark_emitted(token) for token in verdict.emit if token.kind != "accepted"]
     if isinstance(verdict, PlainDecoded):
-        return [tuple(own)]
+        return [tuple(map(mark_emitted, verdict.emit))]
     children = children_by_parent(round_.nodes)
-    accepted_tokens = [token for token in verdict.emit if token.kind == "accepted"]
+    accepted_tokens = verdict.emit[: len(verdict.path)]
+    own = list(map(mark_emitted, verdict.emit[len(verdict.path) :]))
     found: list[Position] = []
     last = 0
     for step, index in enumerate(verdict.path):

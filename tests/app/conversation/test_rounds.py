@@ -3,6 +3,7 @@
 import pytest
 
 from mlxspec.trace.events import DraftNode, DraftProposed, DraftVerified, EmittedToken, PlainDecoded
+from mlxspec.trace.stats import FORCED
 from mlxspec_app.conversation.rounds import Round, positions
 from mlxspec_app.widgets.draft.draft_lane import outcome, token_row
 from mlxspec_app.widgets.draft.tree_rows import tree_rows
@@ -50,6 +51,22 @@ def test_a_chain_reads_from_the_root_to_what_was_never_judged():
         [("own", "skipped")],
     ]
     assert marks(CUT) == [[("a", "accepted")], [("b", "accepted")]]
+
+
+def test_a_forced_token_stands_once_and_each_token_has_its_own_probability():
+    forced = DraftNode(1, 0, 1, "</t>", 1.0, FORCED)
+    emit = (
+        EmittedToken(1, "</t>", "forced", 1.0, 1.0),
+        EmittedToken(2, " a", "accepted", 0.7, 0.9),
+        EmittedToken(3, "</t>", "forced", 1.0),
+    )
+    draft = DraftProposed(7, 0.0, 1, (forced, DraftNode(2, 1, 2, " a", 0.9, "x")), 3.1)
+    round_ = Round(draft, DraftVerified(7, 0.1, (1, 2), emit, 21.4, 0, 9))
+    assert marks(round_) == [[("</t>", "forced")], [("a", "accepted")], [("</t>", "forced")]]
+    probs = [token.target_prob for position in positions(round_) for token in position]
+    assert probs == [1.0, 0.7, 1.0]
+    (row,), _ = tree_rows(round_, 8)
+    assert row.plain.rstrip() == "●━━━ ▸</t> 1.00 ━━━ ✓a .90 ━━━ ▸</t> 1.00"
 
 
 def test_siblings_stand_with_the_node_that_beat_them():

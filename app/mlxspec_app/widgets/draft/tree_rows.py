@@ -79,9 +79,8 @@ def branches(round_: Round) -> list[Branch]:
     """Return the tree of a round: the branches below the root."""
     verdict = round_.verdict
     path = getattr(verdict, "path", ())
-    accepted = [token for token in verdict.emit if token.kind == "accepted"]
     below = children_by_parent(round_.nodes[:_MOST_NODES])
-    probs = dict(zip(path, (token.target_prob for token in accepted), strict=False))
+    probs = dict(zip(path, (token.target_prob for token in verdict.emit), strict=False))
     marks = node_marks(round_)
 
     def grow(parent: int, weight: float, depth: int) -> list[Branch]:
@@ -92,7 +91,7 @@ def branches(round_: Round) -> list[Branch]:
             token = MarkedToken(label, marks[node.index], p, node.prob)
             grown.append(Branch(token, weight * q, grow(node.index, weight * q, depth + 1)))
         if parent == (path[-1] if path else 0):
-            own = [mark_emitted(token) for token in verdict.emit if token.kind != "accepted"]
+            own = map(mark_emitted, verdict.emit[len(path) :])
             grown = [Branch(token) for token in own] + grown
         # A stable sort: the accepted child first, the others in the order of the draft.
         return sorted(grown, key=lambda branch: not branch.is_kept)
