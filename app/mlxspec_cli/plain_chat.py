@@ -33,6 +33,7 @@ Type a message and press Enter. Ctrl-C stops a reply, Ctrl-D ends the chat.
 /verify decode the last reply again without drafts and compare
 /temp 0.7, likewise /top_p, /top_k, /min_p, /seed, /k, /max: settings from the next reply on
 /exact_seed on, the text of plain sampling with the same seed, for every drafter; or off
+/think 500, at most 500 reasoning tokens; /think off for none, on for any number
 /stop_repeats off, let a reply repeat itself up to its limit; or on
 /template NAME=VALUE, a variable of the chat template, such as enable_thinking=false"""
 

@@ -120,7 +120,8 @@ class Server:
         chat, tools = message_chat(body), message_tools(body).tools
         loaded = await self.answers.hold(body.text("model"))
         try:
-            prompt = await asyncio.to_thread(chat_prompt, loaded, chat, tools, {})
+            params = self.settings.params
+            prompt = await asyncio.to_thread(chat_prompt, loaded, chat, tools, params)
         finally:
             self.thread.release(loaded)
         return JSONResponse({"input_tokens": len(prompt.tokens)})

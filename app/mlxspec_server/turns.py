@@ -12,6 +12,7 @@ from typing import Any
 
 from mlxspec.chat.prompts import ChatPrompts
 from mlxspec.errors import MlxspecError
+from mlxspec.params import GenerationParams
 from mlxspec.text.tokenizer import Tokenizer
 from mlxspec.trace.difference import common_length
 from mlxspec_server.body import Refusal
@@ -157,7 +158,7 @@ class Prompt:
 
 
 def chat_prompt(
-    loaded: Loaded, chat: Chat, tools: Sequence[Tool], args: Mapping[str, Any]
+    loaded: Loaded, chat: Chat, tools: Sequence[Tool], params: GenerationParams
 ) -> Prompt:
     """Return the prompt of a chat."""
     tokenizer, turns = loaded.engine.tokenizer, list(chat.turns)
@@ -165,6 +166,7 @@ def chat_prompt(
     if loaded.tools is not None and loaded.tools.is_plain:
         turns, tools = with_tools_told(turns, tools), ()
     prompts = ChatPrompts(tokenizer, loaded.offer.name, say=lambda line: None)
+    args = prompts.template_args(params)
     encode = partial(tokenizer.encode, add_special_tokens=False)
     try:
         if last is None or not last["content"].strip():

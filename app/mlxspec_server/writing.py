@@ -52,8 +52,7 @@ class Writing:
         if ask.chat is None:
             prompts = [Prompt(raw_tokens(loaded, prompt)) for prompt in ask.prompts]
         else:
-            args = ask.params.chat_template_args
-            prompts = [chat_prompt(loaded, ask.chat, ask.choice.tools, args)]
+            prompts = [chat_prompt(loaded, ask.chat, ask.choice.tools, ask.params)]
         self.num_prompt_tokens = sum(len(prompt.tokens) for prompt in prompts)
         choice, params = ask.choice, ask.params
         format = loaded.tools if choice.tools else None

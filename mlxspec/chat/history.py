@@ -211,7 +211,8 @@ class History:
     ) -> Exchange:
         encode = self.engine.tokenizer.encode
         messages = [*self._messages_of(earlier[first:]), *asked]
-        full = self._prompts.render(messages, self.tools, params.chat_template_args)
+        args = self._prompts.template_args(params)
+        full = self._prompts.render(messages, self.tools, args)
         if earlier and not earlier[-1].is_restored:
             last = earlier[-1]
             known = last.whole_text(self.engine.tokenizer)

@@ -13,12 +13,13 @@ from itertools import takewhile
 from typing import Any
 
 from mlxspec.errors import UnsupportedOperationError, warn
-from mlxspec.params import checks
+from mlxspec.params import GenerationParams, checks
 from mlxspec.text.chat_template import Message, TemplateStoppedError, Tools
 from mlxspec.text.tokenizer import Tokenizer
 from mlxspec.trace.reply_text import ReplyText
 
 _APART = "\n\n"
+_SWITCH = "enable_thinking"
 
 
 class ChatPrompts:
@@ -32,6 +33,13 @@ class ChatPrompts:
         self._model = model or "the model"
         self._say = say or warn
         self._said: set[str] = set()  # lines that must not be repeated for every turn
+
+    def template_args(self, params: GenerationParams) -> Mapping[str, Any]:
+        """Return the arguments of the template; its switch is off for a reply without reasoning."""
+        args = params.chat_template_args
+        if params.think_tokens == 0 and not self._tokenizer.chat_template.unknown([_SWITCH]):
+            return {_SWITCH: False, **args}
+        return args
 
     def render(self, messages: Sequence[Message], tools: Tools, args: Mapping[str, Any]) -> str:
         """Return the text of a prompt, and report the arguments that have no effect."""

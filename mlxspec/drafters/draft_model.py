@@ -45,6 +45,7 @@ class DraftModelDrafter(DrawingDrafter):
         self._fed: list[int] = []
         self._drafted: mx.array | None = None  # (n_nodes,) tokens of the last chain, root first
         self._num_staged = 0  # nodes of the last tree that are staged; its leaves are not
+        self._drawn = DraftTree.chain(mx.zeros(1, mx.int32))  # that tree
 
     def fresh_for(self, target: Decoder) -> "DraftModelDrafter":
         decoder = Decoder(self.decoder.model, self.decoder.cache.empty_like())
@@ -77,7 +78,7 @@ class DraftModelDrafter(DrawingDrafter):
         accepted, fed = round.accepted, [*self._unread, round.tokens[0]]
         super().update(round)
         if self._num_staged:
-            path = [node for node in round.path if node < self._num_staged]
+            path = [node for node in self._own_nodes(round) if node < self._num_staged]
             self.decoder.commit(path)
             self._unread, self._num_staged = accepted[len(path) - 1 :], 0
             return
@@ -114,7 +115,20 @@ class DraftModelDrafter(DrawingDrafter):
             self._num_staged = above.n_nodes
             return self.decoder.logits(hidden)
 
-        return self.grow(root, shape, next_logits)
+        draft = self.grow(root, shape, next_logits)
+        self._drawn = draft.tree
+        return draft
+
+    def _own_nodes(self, round: Round) -> list[int]:
+        """Return the accepted nodes of the drawn tree; it is regrown around forced tokens."""
+        (tokens, parents), path = self._drawn.lists(), [0]
+        for token in round.accepted:
+            at = (token, path[-1])
+            below = [n for n, one in enumerate(zip(tokens, parents, strict=True)) if one == at]
+            if not below:
+                break
+            path += below
+        return path
 
     def _room(self, wanted: int) -> int:
         """Return how many more tokens fit in its context; `wanted` if its cache rotates."""

@@ -1,4 +1,4 @@
-"""The drafter of a reply under a grammar: first the forced tokens, then another drafter's guesses.
+"""The drafter under a constraint: first the forced tokens, then another drafter's guesses.
 
 If a grammar allows only one token, that token is certain, and so is a run of such tokens. The run
 is the start of the tree, and the other drafter's guesses hang below its end, so it costs no forward
@@ -30,6 +30,8 @@ class GrammarDrafter(WrappingDrafter):
     def __init__(self, constraint: Constraint, drafter: Drafter) -> None:
         """Wrap a drafter; `constraint` has the grammar and the text of the reply so far."""
         super().__init__(GRAMMAR, drafter)
+        if not constraint.has_grammar:  # most rounds are those of the other drafter
+            self.name = self._beside.name
         self._constraint = constraint
         self._told: Path = ()  # the run that the other drafter read before its draft
         self._needs_text_alone = not (self.num_top_tokens or self.readers or self.stages_in_target)
@@ -51,6 +53,8 @@ class GrammarDrafter(WrappingDrafter):
     def propose(self, root: int, budget: int) -> Draft:
         """Return the forced run and a draft below it, at most `budget` nodes in all."""
         run = self._constraint.forced_run(budget)
+        if not run and not self._constraint.has_grammar:
+            return self._beside.propose(root, budget)
         left = budget - len(run)
         if not left:
             return Draft.empty(root).below(root, run, FORCED)

@@ -1,5 +1,7 @@
 """The position of one reply in its grammar, and what may follow, there and after draft tokens.
 
+A limit of reasoning is a constraint too: once it is reached, the closing mark alone may follow.
+
 What may follow depends only on the emitted tokens. A matcher reads forward only, so each node of a
 draft tree has its own, a copy of its parent's. (llguidance's `rollback` does not restore
 everything.) If the text of the next tokens is certain, only the tokenizer's own tokens for it are
@@ -49,50 +51,55 @@ class Allowed:
 
 
 class Constraint:
-    """A grammar and the text of one reply so far."""
+    """What a reply has to fit, and its text so far: a grammar, a limit of reasoning, or both."""
 
     def __init__(
         self,
-        matcher: Callable[[], Any],
+        matcher: Callable[[], Any] | None,
         vocab_size: int,
         end_tokens: Iterable[int],
         channels: ChannelTracker,
     ) -> None:
         """Start a reply.
 
-        `matcher` returns a matcher of llguidance at the start of a text. `vocab_size` is that of
-        the tokenizer. `end_tokens` end the reply where the grammar may end; without them it
-        continues as long as anything may follow. `channels`, at the start of the reply, detect the
-        end of the reasoning.
+        `matcher` returns a matcher of llguidance at the start of a text; None without a grammar.
+        `vocab_size` is that of the tokenizer. `end_tokens` end the reply where the grammar may end;
+        without them it continues as long as anything may follow. `channels`, at the start of the
+        reply, detect the end of the reasoning, or force it.
         """
-        self._begin = matcher
+        self._begin, self.has_grammar = matcher, matcher is not None
         self._end_tokens = sorted(token for token in end_tokens if token < vocab_size)
         self._vocab_size = vocab_size
         self._channels = copy(channels)
         self._read: list[int] = []  # emitted tokens to which the grammar applies
         # By the tokens that each has read after these.
-        self._matchers: dict[Path, Any] = {(): matcher()}
+        self._matchers: dict[Path, Any] = {} if matcher is None else {(): matcher()}
         self._found: dict[Path, Allowed | None] = {}  # by path below the emitted tokens
         everything = np.ones(vocab_size, np.uint8)
         self._free = Allowed(everything, vocab_size)
         self._over = Allowed(everything, 0, is_complete=True)
 
-    def read(self, token: int) -> None:
+    def read(self, token: int, *, is_kept: bool = False) -> None:
         """Continue with an emitted token; raise GrammarError if nothing can follow it.
 
-        ValueError says that the grammar forbids it: a caller's sampler chose it.
+        ValueError says that the token is forbidden: a caller's sampler chose it. A kept token may
+        be one of a longer reasoning than the limit allows.
         """
-        after = self.allowed((token,))
-        if after is None:
-            raise ValueError(f"the sampler chose token {token}, which the grammar forbids here")
-        if not self._channels.is_in_answer:
+        is_closing = self._channels.forced is not None
+        if is_kept and is_closing:
+            self._found = {}
+        elif self.allowed((token,)) is None:
+            what = "think_tokens" if is_closing else "the grammar"
+            raise ValueError(f"the sampler chose token {token}, which {what} forbids here")
+        if not (self.has_grammar and self._channels.is_in_answer):
             self._channels.next(token)
         elif token not in self._end_tokens:
             self._matcher((token,))
             self._read.append(token)
             self._matchers = _below(self._matchers, token)
         self._found = _below(self._found, token)
-        if not (after.count or after.is_complete):
+        after = self.allowed(())
+        if after is not None and not (after.count or after.is_complete):
             costly = f"what may follow is too costly to find ({after.fault})"
             raise GrammarError(
                 f"the grammar cannot go on here, after {len(self._read)} tokens: "
@@ -104,6 +111,18 @@ class Constraint:
     def is_complete(self) -> bool:
         after = self.allowed(())
         return after is not None and after.is_complete
+
+    def forbids(self, token: int) -> bool:
+        """Return whether the grammar forbids a token that a caller wants to keep."""
+        return self._channels.forced is None and self.allowed((token,)) is None
+
+    def is_free_for(self, count: int) -> bool:
+        """Return whether any token may follow, now and after any of the next `count` tokens."""
+        return not self.has_grammar and self._channels.is_free_for(count)
+
+    def is_free(self, after: Allowed) -> bool:
+        """Return whether an `Allowed` of this constraint leaves the target's distribution alone."""
+        return not self.has_grammar and after is self._free
 
     def allowed(self, path: Path) -> Allowed | None:
         """Return what may follow the emitted tokens and a path; None if the path is forbidden."""
@@ -134,21 +153,19 @@ class Constraint:
             before = self.allowed(path[:-1])
             if before is None or not before.has(path[-1]):
                 return None
-        num_free = self._num_free(path)
-        if num_free is None:
+        channels, num_free = copy(self._channels), 0  # tokens to which the grammar does not apply
+        while num_free < len(path) and not (self.has_grammar and channels.is_in_answer):
+            channels.next(path[num_free])
+            num_free += 1
+        if channels.forced is not None:
+            only = np.zeros(self._vocab_size, np.uint8)
+            only[channels.forced] = 1
+            return Allowed(only, 1)
+        if not (self.has_grammar and channels.is_in_answer):
             return self._free
         if path and path[-1] in self._end_tokens and num_free < len(path):
             return self._over
         return self._at(path[num_free:])
-
-    def _num_free(self, path: Path) -> int | None:
-        """Return how many tokens of a path belong to the reasoning; None if it does not end."""
-        channels = copy(self._channels)
-        for index, token in enumerate(path):
-            if channels.is_in_answer:
-                return index
-            channels.next(token)
-        return len(path) if channels.is_in_answer else None
 
     def _at(self, below: Path) -> Allowed:
         """Return what may follow tokens after those read; each of them must be allowed."""
@@ -175,6 +192,7 @@ class Constraint:
 
     def _restart(self) -> None:
         """Read the emitted tokens again as plain decoding reads them, with a mask for each."""
+        assert self._begin, "without a grammar there is no matcher to restart"
         matcher = self._begin()
         for token in self._read:
             matcher.compute_bitmask()
@@ -191,14 +209,19 @@ def masked(
     which nothing may follow: the reply ends there, complete or with an error. The (n_nodes, V)
     logits may be lazy; tokens beyond the tokenizer's are forbidden.
     """
-    keeps, paths = np.ones(logits.shape, np.bool_), list[Path]()
-    for row, token, parent in zip(keeps, tokens, parents, strict=True):
+    rows, paths = dict[int, Allowed](), list[Path]()
+    for node, (token, parent) in enumerate(zip(tokens, parents, strict=True)):
         path = (*paths[parent], token) if 0 <= parent < len(paths) else ()
         paths.append(path)
         after = constraint.allowed(path)
-        if after is not None and after.count:
-            width = min(len(row), len(after.bits))
-            row[:width], row[width:] = after.bits[:width], False
+        if after is not None and after.count and not constraint.is_free(after):
+            rows[node] = after
+    if not rows:
+        return logits
+    keeps = np.ones(logits.shape, np.bool_)
+    for node, after in rows.items():
+        width = min(keeps.shape[1], len(after.bits))
+        keeps[node, :width], keeps[node, width:] = after.bits[:width], False
     return mx.where(mx.array(keeps), logits, -mx.inf)
 
 

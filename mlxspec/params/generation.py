@@ -51,6 +51,7 @@ MAX_DRAFT_TOKENS = 255
 """With the root 256 rows, whose logits over a vocabulary of 150,000 take 0.15 GB."""
 
 _FUNCTIONS = "only Python can give a function"
+_THINKS = {"on": -1, "off": 0}
 _FOR_PROGRAMS = "it is for measurements"
 _OF_A_TASK: dict[Door, str] = dict.fromkeys(
     ("word", "file"), "where a reply ends belongs to the task of a script, not to a chat"
@@ -61,9 +62,9 @@ _OF_A_TASK: dict[Door, str] = dict.fromkeys(
 class GenerationParams:
     """Settings of one reply.
 
-    Only `sampling`, `grammar`, `logits_processors`, `sampler` and the settings that end the reply
-    change the output distribution. What a field does is said where it is declared. Of some there is
-    more to say:
+    Only `sampling`, `think_tokens`, `grammar`, `logits_processors`, `sampler` and the settings that
+    end the reply change the output distribution. What a field does is said where it is declared. Of
+    some there is more to say:
 
     Attributes:
         max_tokens: Exact. With 0 the reply is empty, and no prefill runs.
@@ -73,6 +74,10 @@ class GenerationParams:
             run to run, as measured times decide how much is drafted; `exact_seed` prevents both.
         stop_tokens: In addition to the model's own. The stop token is the last token of the reply,
             and its text stays.
+        think_tokens: After this many reasoning tokens the reply goes on with the closing mark of
+            the reasoning, and then its answer. The mark's tokens cost no forward of their own.
+            Tokens before it are those without a limit. With 0 a chat template that has the switch
+            `enable_thinking` turns reasoning off itself. A model that does not reason ignores it.
         stop_repeats: The reply ends when its last 128 tokens or more are four or more exact copies
             of one passage. Every token up to there has the distribution that it has without.
         chain_rule: Sampled trees have a rule of their own. None for the engine's rule.
@@ -124,6 +129,13 @@ class GenerationParams:
         noun="ID",
         repeats=True,
         absent=_OF_A_TASK,
+    )
+    think_tokens: int = setting(
+        -1,
+        replace(whole_number("0 or more, or -1 for no limit", least=-1), words=_THINKS),
+        "maximum number of reasoning tokens in a reply; 0 for no reasoning, -1 for no limit",
+        word="think",
+        noun="COUNT",
     )
     stop_repeats: bool = setting(False, SWITCH, "end a reply that repeats itself word for word")
     num_draft_tokens: int = setting(

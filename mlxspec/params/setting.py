@@ -30,6 +30,9 @@ class Range:
     allowed: str  # what is allowed, in words
     check: Callable[[str, Any], Any]
     choices: tuple[str, ...] = ()  # the closed list of allowed values, or nothing
+    words: Mapping[str, bool | int] = field(
+        default_factory=dict
+    )  # what a slash word takes for values
 
     def fits(self, value: object) -> bool:
         try:
@@ -56,7 +59,7 @@ def one_of(choices: Collection[str]) -> Range:
     return Range(str, allowed, partial(choice, choices=choices), tuple(choices))
 
 
-SWITCH = Range(bool, "on or off", flag)
+SWITCH = Range(bool, "on or off", flag, words={"on": True, "off": False})
 
 
 @dataclass(frozen=True)

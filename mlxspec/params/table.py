@@ -25,8 +25,7 @@ ADJUSTABLE = {row.word: row for row in (*SAMPLING, *GENERATION) if row.word}
 STORED = {row.file: row for row in (*SAMPLING, *GENERATION, *LOAD) if row.file}
 """The settings that the settings file can hold, by dotted name."""
 
-_SWITCH = {"on": True, "off": False}
-_NOUNS: dict[object, str] = {int: "a whole number", float: "a number", bool: "on or off"}
+_NOUNS: dict[object, list[str]] = {int: ["a whole number"], float: ["a number"], bool: []}
 
 
 def adjusted(params: GenerationParams, word: str, text: str) -> GenerationParams:
@@ -53,19 +52,22 @@ def adjustable(params: GenerationParams) -> dict[str, str]:
 
 
 def _typed(row: Setting, text: str) -> bool | int | float | str:
-    kind = row.range.kind
+    kind, words = row.range.kind, row.range.words
     if kind is str:
         return text
     try:
-        return _SWITCH[text] if kind is bool else int(text) if kind is int else float(text)
+        if text in words or kind is bool:
+            return words[text]
+        return int(text) if kind is int else float(text)
     except (ValueError, KeyError):
-        raise ValueError(f"{row.word} must be {_NOUNS[kind]}; got {text!r}") from None
+        allowed = " or ".join([*words, *_NOUNS[kind]])
+        raise ValueError(f"{row.word} must be {allowed}; got {text!r}") from None
 
 
 def _written(params: GenerationParams, row: Setting) -> str:
     value = getattr(params.sampling if row in SAMPLING else params, row.name)
-    if row.range.kind is bool:
-        return next(word for word, meaning in _SWITCH.items() if meaning == value)
+    if word := next((word for word, meaning in row.range.words.items() if meaning == value), ""):
+        return word
     if isinstance(value, Mapping):
         return written(value)
     if value is None:

@@ -66,7 +66,9 @@ class Continuation:
         self.finish_reason: FinishReason | None = None if params.max_tokens else "length"
         self.text = TextStream(tokenizer.token_bytes, params.stop, tokenizer.special)
         before = self.tokens[: len(job.prompt) - job.num_begun]
-        self._channels = ChannelTracker(tokenizer.reasoning, before, tokenizer.token_bytes)
+        self._channels = ChannelTracker(
+            tokenizer.reasoning, before, tokenizer.token_bytes, params.think_tokens
+        )
         for token in self.tokens[len(before) :]:
             self._channels.next(token)
         self._stop_tokens = frozenset(params.stop_tokens)
@@ -80,13 +82,15 @@ class Continuation:
         self.begun_at = time.perf_counter()
 
     def constrain(self) -> Constraint | None:
-        """Apply the grammar of the job, if it has one; call it before the first round."""
-        if self.job.matcher is None:
+        """Apply the grammar and the limit of reasoning, if any; call it before the first round."""
+        matcher, tokenizer = self.job.matcher, self._tokenizer
+        if matcher is None and not self._channels.is_limited:
             return None
-        tokenizer, ends = self._tokenizer, [] if self.params.ignore_eos else self._stop_tokens
+        ends = [] if self.params.ignore_eos else self._stop_tokens
         # A stop token with text belongs to what a grammar describes.
         ends = [token for token in ends if not tokenizer.token_bytes(token)]
-        self._constraint = Constraint(self.job.matcher, tokenizer.vocab_size, ends, self._channels)
+        size = self._vocab_size if matcher is None else tokenizer.vocab_size
+        self._constraint = Constraint(matcher, size, ends, self._channels)
         self._verification.constrain(self._constraint)
         if self.finish_reason is None and self._constraint.is_complete:
             self.finish_reason = "stop"
@@ -102,7 +106,7 @@ class Continuation:
         for token in tokens:
             if self.finish_reason:
                 break
-            if self._constraint is not None and self._constraint.allowed((token,)) is None:
+            if self._constraint is not None and self._constraint.forbids(token):
                 raise ValueError(
                     f"the grammar forbids token {token} in place {self.num_emitted + 1} of the "
                     "reply: keep fewer tokens, choose another one, or take the grammar away"
@@ -184,7 +188,9 @@ class Continuation:
         self.num_rounds += 1
         emitted: list[EmittedToken] = []
         for node in (*read.path[1:], None):
-            emitted.append(self._emit(*_token_fields(read, node)))
+            token, kind, p, q = _token_fields(read, node)
+            is_forced = self._channels.forced is not None
+            emitted.append(self._emit(token, "forced" if is_forced else kind, p, q))
             if self.finish_reason:
                 break
         path = read.path[: len(emitted)]
@@ -216,7 +222,7 @@ class Continuation:
         is_loop = self._loops is not None and self._loops.push(token)
         is_whole = False
         if self._constraint is not None:
-            self._constraint.read(token)
+            self._constraint.read(token, is_kept=kind == "kept")
             is_whole = self._constraint.is_complete
         if is_last or token in self._stop_tokens or self.text.ended_by or is_whole:
             self.finish_reason = "stop"

@@ -27,11 +27,7 @@ NodeProcessor = Callable[[mx.array, DraftTree], mx.array]
 
 
 class Verification:
-    """Verifies the drafts of one reply.
-
-    `reads_text` tells whether a node processor, the sampler or an exact host needs the tokens of
-    all earlier rounds; if not, a round can start before the host has those of the previous one.
-    """
+    """Verifies the drafts of one reply."""
 
     def __init__(self, params: GenerationParams, text: Sequence[int], vocab_size: int) -> None:
         """Begin a reply; `text` is the prompt now, and will be prompt and reply."""
@@ -48,12 +44,22 @@ class Verification:
         # Host and device round otherwise, so an exact reply is verified by one of them alone.
         stays_on_host = params.exact and self._is_for_host
         draws_from_text = processors or params.sampler or sampling.has_penalties
-        self.reads_text = bool(draws_from_text or stays_on_host)
+        self._reads_text = bool(draws_from_text or stays_on_host)
+        self._constraint: Constraint | None = None
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether a round needs the tokens of all earlier ones, not those of all but the last.
+
+        A node processor, the sampler or an exact host may need them, or a token that is forced.
+        """
+        is_free = self._constraint is None or self._constraint.is_free_for(1)
+        return self._reads_text or not is_free
 
     def constrain(self, constraint: Constraint) -> None:
-        """Apply a grammar; call it before the first round."""
+        """Apply a grammar or a limit of reasoning; call it before the first round."""
         self._chain.append(partial(_masked, constraint))
-        self.reads_text = True
+        self._constraint = constraint
 
     def add(self, tokens: list[int]) -> None:
         """Count the tokens of a round for the penalties."""
@@ -98,7 +104,9 @@ class Verification:
 
 
 def _masked(constraint: Constraint, logits: mx.array, tree: DraftTree) -> mx.array:
-    """Apply a grammar to logits; the host finds the masks while the device computes."""
+    """Apply a constraint to logits; the host finds the masks while the device computes."""
+    if constraint.is_free_for(tree.n_nodes - 1):
+        return logits
     if tree.n_nodes > 1:  # without draft nodes there is no lazy tree to compute
         sync(tree.tokens, tree.parents)
     mx.async_eval(logits)

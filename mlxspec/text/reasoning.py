@@ -19,10 +19,13 @@ _MARKS = (
     ("<|think:start|>", "<|think:end|>"),
     ("<|channel>thought", "<channel|>"),
     ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
-    ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>", "<|start|>assistant"),
+    (
+        *("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
+        *("<|start|>assistant", "<|end|>"),
+    ),
 )
-"""Opening and closing marks of the models in use, and one before the closing one, if the answer is
-a separate message."""
+"""Opening and closing marks of the models in use, and, if the answer is a separate message, what
+begins and what ends a message."""
 
 _CONTROL = re.compile(r"<[^<>]+>")
 
@@ -35,6 +38,7 @@ class ReasoningMarks:
     end: str
     borders: Mapping[tuple[int, ...], Channel]  # what starts after each mark, by its tokens
     start_tokens: tuple[int, ...]
+    closing: tuple[int, ...]  # all that ends the reasoning and begins the answer
 
     @classmethod
     def of(
@@ -44,8 +48,9 @@ class ReasoningMarks:
         for marks in _MARKS:
             if all(part in vocabulary for mark in marks for part in _CONTROL.findall(mark)):
                 tokens = [tuple(encode(mark)) for mark in marks]
-                borders: dict[tuple[int, ...], Channel] = dict.fromkeys(tokens[1:], "answer")
-                return cls(*marks[:2], {tokens[0]: "reasoning", **borders}, tokens[0])
+                borders: dict[tuple[int, ...], Channel] = dict.fromkeys(tokens[1:3], "answer")
+                closing = tuple(encode("".join(reversed(marks[1:]))))
+                return cls(*marks[:2], {tokens[0]: "reasoning", **borders}, tokens[0], closing)
         return None
 
     def is_open_after(self, prompt: Sequence[int], token_bytes: Callable[[int], bytes]) -> bool:
@@ -86,16 +91,23 @@ class ReasoningMarks:
 
 
 class ChannelTracker:
-    """Determines the channel of each emitted token of one reply."""
+    """Determines the channel of each emitted token of one reply, and when reasoning has to end."""
 
     def __init__(
         self,
         marks: ReasoningMarks | None,
         prompt: Sequence[int],
         token_bytes: Callable[[int], bytes],
+        most: int = -1,
     ) -> None:
-        """Start a reply; without marks, every token belongs to the answer."""
+        """Start a reply; without marks, every token belongs to the answer.
+
+        `most` is the number of reasoning tokens after which the reasoning ends; -1 for any number.
+        """
         self._borders = {} if marks is None else marks.borders
+        self._closing = () if marks is None or most < 0 else marks.closing
+        self._num_left = most
+        self._num_closing = 0  # tokens of `_closing` that the text so far ends with
         is_open = marks is not None and marks.is_open_after(prompt, token_bytes)
         self._channel: Channel = "reasoning" if is_open else "answer"
         self._begun: tuple[int, ...] = ()  # tokens that may become a mark
@@ -105,8 +117,40 @@ class ChannelTracker:
         """Whether the next token belongs to the answer, unless it starts a mark."""
         return self._channel == "answer" and not self._begun
 
+    @property
+    def is_limited(self) -> bool:
+        return bool(self._closing)
+
+    @property
+    def forced(self) -> int | None:
+        """The token that has to follow, once the reasoning tokens are used up; else None."""
+        is_due = self._closing and self._channel == "reasoning" and self._num_left <= 0
+        return self._closing[self._num_closing] if is_due else None
+
+    def is_free_for(self, count: int) -> bool:
+        """Return whether no token is forced now or after any of the next `count` tokens."""
+        return not self._closing or self._num_left > count
+
     def next(self, token: int) -> Channel:
-        """Return the channel of the next token; the first tokens of a mark count as a mark."""
+        """Return the channel of the next token; the first tokens of a mark count as a mark.
+
+        The token need not be the forced one: a caller may keep tokens of a longer reasoning.
+        """
+        if token == self.forced:
+            self._begun, self._num_closing = (), self._num_closing + 1
+            if self._num_closing == len(self._closing):
+                self._num_closing, self._channel = 0, "answer"
+            return "mark"
+        before, channel = self._channel, self._channel_of(token)
+        if self._closing and before == self._channel == "reasoning":
+            self._num_left -= 1  # also for a mark that is begun or repeated: the limit is certain
+            is_next = token == self._closing[self._num_closing]
+            self._num_closing = self._num_closing + 1 if is_next else int(token == self._closing[0])
+        else:
+            self._num_closing = 0
+        return channel
+
+    def _channel_of(self, token: int) -> Channel:
         for begun in ((*self._begun, token), (token,)):
             if begun in self._borders:
                 self._begun, self._channel = (), self._borders[begun]

@@ -24,8 +24,8 @@ TokenKind = Literal["accepted", "corrected", "bonus", "plain", "forced", "kept"]
 """Who wrote a token: `accepted`, a draft token that the target accepted; `corrected`, the target's
 token where all draft tokens of that position were rejected; `bonus`, the target's token after a
 path was accepted to its leaf; `plain`, decoded without a draft; `forced`, a node of the tree whose
-token was the only one that the grammar of the reply allowed; `kept`, one of the first tokens, which
-the caller took from an earlier reply or chose."""
+token was the only one that the grammar of the reply allowed, or a token that ends a reasoning at
+its limit; `kept`, one of the first tokens, which the caller took from an earlier reply or chose."""
 
 Channel = Literal["answer", "reasoning", "mark"]
 """The part of a reply that a token belongs to: `reasoning`, where a reasoning model prepares its

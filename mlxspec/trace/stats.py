@@ -30,8 +30,8 @@ GRAMMAR = "grammar"
 """Source of draft nodes that are proposed because the grammar allows only a few tokens there."""
 
 FORCED = "forced"
-"""Source of nodes whose token is the only one that the grammar of the reply allows there. They are
-not guesses, so no figure of drafts counts them."""
+"""Source of nodes whose token is the only one that the grammar of the reply, or its limit of
+reasoning, allows there. They are not guesses, so no figure of drafts counts them."""
 
 
 @dataclass

@@ -23,7 +23,8 @@ LETTERS, LAST = 5, 4
 WORDS = Language("(ab|ca|bbb)(cd|ad|[bd]d)(b?|aa)[a-d]?", 4, 7, end=LAST)
 GRAMMARS = Grammars(EndedTokenizer(LETTERS))
 OPEN, CLOSE = 20, 21
-MARKS = ReasoningMarks("<t>", "</t>", {(OPEN,): "reasoning", (CLOSE,): "answer"}, (OPEN,))
+BORDERS = {(OPEN,): "reasoning", (CLOSE,): "answer"}
+MARKS = ReasoningMarks("<t>", "</t>", BORDERS, (OPEN,), (CLOSE,))
 END = 255  # no byte of UTF-8
 BYTES = Grammars(ByteTokenizer())
 NUMBER, NULL, TEXT = {"type": "integer"}, {"type": "null"}, {"type": "string"}

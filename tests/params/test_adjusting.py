@@ -21,6 +21,9 @@ from mlxspec.params.table import ADJUSTABLE, adjustable, adjusted
         ("exact_seed", "off", GenerationParams()),
         ("k", "0", GenerationParams(num_draft_tokens=0)),
         ("max", "9", GenerationParams(max_tokens=9)),
+        ("think", "9", GenerationParams(think_tokens=9)),
+        ("think", "off", GenerationParams(think_tokens=0)),
+        ("think", "on", GenerationParams()),
         ("template", "a=1", GenerationParams(chat_template_args={"a": 1})),
         ("template", '{"a": [1]}', GenerationParams(chat_template_args={"a": [1]})),
     ],
@@ -47,6 +50,9 @@ def test_a_line_sets_one_argument_of_the_template_and_an_object_sets_them_all():
         ("exact_seed", "1", "exact_seed must be on or off; got '1'"),
         ("top_p", "2", "top_p must be"),
         ("max", "-1", "max_tokens must be 0 or more"),
+        ("max", "off", "max must be a whole number; got 'off'"),
+        ("think", "a lot", "think must be on or off or a whole number; got 'a lot'"),
+        ("think", "-2", "think_tokens must be 0 or more, or -1 for no limit; got -2"),
         ("k", "99999", r"must be from 0 \(plain decoding\) to 255; got 99999"),
         ("speed", "1", f"choose from {', '.join(ADJUSTABLE)}"),
     ],
@@ -63,7 +69,9 @@ def test_what_can_be_changed_is_told_as_it_is_typed():
     told = adjustable(params)
     assert list(told) == list(ADJUSTABLE)
     assert (told["temp"], told["seed"], told["k"], told["top_p"]) == ("0.7", "4294967295", "0", "1")
-    assert told["exact_seed"] == "off"
+    assert (told["exact_seed"], told["think"]) == ("off", "on")
+    limits = [adjustable(GenerationParams(think_tokens=n))["think"] for n in (0, 5)]
+    assert limits == ["off", "5"]
     args = {"enable_thinking": False, "effort": "low"}
     shown = adjustable(GenerationParams(chat_template_args=args))["template"]
     assert adjusted(GenerationParams(), "template", shown).chat_template_args == args

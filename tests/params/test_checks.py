@@ -86,6 +86,7 @@ FIELDS = {
         "chain_rule": or_none(one_of("block", "token")),
         "exact_seed": flag,
         "exact": flag,
+        "think_tokens": whole(-1),
         "stop_repeats": flag,
         "grammar": Kind(
             [

@@ -45,7 +45,7 @@ def prompt_of(template, api, **body):
     engine, offer = SimpleNamespace(tokenizer=tokenizer), SimpleNamespace(name="tiny")
     loaded = SimpleNamespace(engine=engine, tools=ToolFormat.of(tokenizer), offer=offer)
     request = APIS[PATHS[api]](Body({"max_tokens": 9, **body}), GenerationParams())
-    found = chat_prompt(loaded, request.ask.chat, (), {})
+    found = chat_prompt(loaded, request.ask.chat, (), GenerationParams())
     return tokenizer.decode(found.tokens, keep_special=True), found.num_begun
 
 

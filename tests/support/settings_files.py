@@ -24,6 +24,7 @@ repetition_penalty = 1.1
 presence_penalty = -0.5
 frequency_penalty = 0.25
 max_tokens = 64
+think_tokens = 500
 stop_repeats = false
 exact = true
 chat_template_args = "enable_thinking=false"
@@ -52,6 +53,7 @@ EVERYTHING = Settings(
         "presence_penalty": -0.5,
         "frequency_penalty": 0.25,
         "max_tokens": 64,
+        "think_tokens": 500,
         "stop_repeats": False,
         "exact": True,
         "chat_template_args": "enable_thinking=false",

@@ -66,6 +66,7 @@ def test_the_defaults_of_sampling_are_those_of_the_library_but_for_what_a_chat_d
     assert ours.pop("max_tokens") == GenerationParams().max_tokens
     assert ours.pop("chat_template_args") == ""
     assert ours.pop("exact") is False
+    assert ours.pop("think_tokens") == -1
     assert ours.pop("stop_repeats") is True  # a chat ends a reply that repeats itself
     assert law | {"temperature": 0.7, "top_p": 0.9} == ours
 

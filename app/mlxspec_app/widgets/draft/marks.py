@@ -25,7 +25,9 @@ KINDS: dict[Mark, Kind] = {
     "plain": Kind("", "$spec-plain", "decoded without a draft"),
     "rejected": Kind("✗", "$spec-rejected strike", "drafted, and not what the target says"),
     "skipped": Kind("·", "$spec-pending strike", "drafted after a rejected token, not checked"),
-    "forced": Kind("▸", "$spec-step-1 italic", "all that the grammar of the reply allowed"),
+    "forced": Kind(
+        "▸", "$spec-step-1 italic", "all that the grammar or the limit of reasoning allowed"
+    ),
     "kept": Kind("=", "$spec-muted", "from the earlier reply, up to the token you chose"),
 }
 MARK_STYLES: dict[Mark, str] = {mark: kind.style for mark, kind in KINDS.items()}
