@@ -27,7 +27,7 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
     option(group, "--adapter-path FOLDER", "a folder with adapters (LoRA)", dest="adapter")
     group = parser.add_argument_group("replies, unless a request says otherwise")
     names = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "num_draft_tokens", "exact")
-    add_flags(group, names)
+    add_flags(group, (*names, "think_tokens"))
     text = 'variables of the chat template as JSON, such as {"enable_thinking": false}'
     option(group, "--chat-template-args JSON", text, type=_object, default={})
     option(group, "--prefill-step-size COUNT", "at most 512", type=int)

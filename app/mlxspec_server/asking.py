@@ -4,13 +4,15 @@ import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from mlxspec.params import GenerationParams, Grammar
 from mlxspec.params.table import SAMPLING
 from mlxspec_server.body import Body, Refusal
 from mlxspec_server.tools.choice import ToolChoice
 from mlxspec_server.turns import Chat
+
+T = TypeVar("T")
 
 MOST_REPLIES = 16
 MOST_LOGPROBS = 20
@@ -24,6 +26,8 @@ _NAMES = {
     "ignore_eos": "ignore_eos",
     "num_draft_tokens": "num_draft_tokens",
     "exact": "exact",
+    "think_tokens": "think_tokens budget_tokens thinking_budget thinking_budget_tokens "
+    "thinking_token_budget",
     **{
         row.name: row.name
         for row in SAMPLING
@@ -43,6 +47,14 @@ _USUAL: dict[str, tuple[Any, Any]] = {
 llama.cpp sends -1 for a length up to the context and for a random seed; mlx-lm sends 0 for a
 penalty that is off.
 """
+
+_EFFORTS = {
+    **{"none": 0, "minimal": 512, "low": 1024, "medium": 8192, "high": 24576},
+    **{"xhigh": -1, "max": -1},
+}
+"""The limit of reasoning tokens at each effort; -1 for none."""
+
+_THINKING = {"enabled": True, "adaptive": True, "auto": True, "disabled": False}
 
 _OBJECT = {"type": "object"}
 
@@ -69,6 +81,8 @@ def ask_of(body: Body, defaults: GenerationParams, **more: Any) -> Ask:
     """Return what a request asks for; `defaults` fill in absent fields, `more` is known already."""
     body.refuse_others()
     params = replace(defaults, seed=random.SystemRandom().getrandbits(32))
+    for name, limit in _limits_of(body, defaults.think_tokens):
+        params = _with(params, name, "think_tokens", limit)
     for kind, names in _NAMES.items():
         name = next((name for name in names.split() if name in body), "")
         if name:
@@ -115,17 +129,44 @@ def _hints_of(body: Body) -> dict[str, Any]:
 
     If the template reads none of them, the model has no such choice.
     """
-    reasoning, config = body.part("reasoning"), body.part("output_config")
-    effort = body.text("reasoning_effort") or reasoning.text("effort") or config.text("effort")
     verbosity = body.text("verbosity") or body.part("text").text("verbosity")
-    found: dict[str, Any] = {"reasoning_effort": effort, "verbosity": verbosity}
+    found: dict[str, Any] = {"reasoning_effort": _effort_of(body), "verbosity": verbosity}
     found = {name: text for name, text in found.items() if text}
-    if thinking := body.part("thinking").text("type"):
-        found["enable_thinking"] = thinking != "disabled"
+    for _, thinks in _switches_of(body):
+        found["enable_thinking"] = thinks
+    return found
+
+
+def _limits_of(body: Body, usual: int) -> Iterator[tuple[str, Any]]:
+    """Yield limits of reasoning tokens, with the fields that state them; the last one counts."""
+    switches = dict(_switches_of(body))
+    yield from ((name, -1) for name, thinks in switches.items() if thinks and usual == 0)
+    if effort := _effort_of(body):
+        yield "reasoning_effort", _of("reasoning_effort", effort, _EFFORTS)
+    yield from ((name, 0) for name, thinks in switches.items() if not thinks)
+    if "budget_tokens" in (thinking := body.part("thinking")):
+        yield "thinking.budget_tokens", thinking.get("budget_tokens")
+
+
+def _effort_of(body: Body) -> str:
+    reasoning, config = body.part("reasoning"), body.part("output_config")
+    return body.text("reasoning_effort") or reasoning.text("effort") or config.text("effort")
+
+
+def _switches_of(body: Body) -> Iterator[tuple[str, bool]]:
+    """Yield the fields that say whether a model thinks at all, and what they say."""
+    if kind := body.part("thinking").text("type"):
+        yield "thinking", _of("thinking.type", kind, _THINKING)
     for name in ("think", "enable_thinking"):
         if name in body:
-            found["enable_thinking"] = body.is_on(name)
-    return found
+            yield name, body.is_on(name)
+
+
+def _of(name: str, word: str, meanings: Mapping[str, T]) -> T:
+    if word not in meanings:
+        message = f"{name} must be one of {', '.join(meanings)}; got {word!r:.60}"
+        raise Refusal(400, message, name.partition(".")[0])
+    return meanings[word]
 
 
 def _prediction(body: Body) -> str:

@@ -88,7 +88,7 @@ _REFUSED: tuple[tuple[str, tuple[Any, ...], str], ...] = (
     (
         "the reply ends by its number of tokens, max_tokens",
         _NOTHING,
-        "t_max_predict_ms thinking_token_budget thinking_budget_tokens",
+        "t_max_predict_ms",
     ),
     (
         "give a JSON schema, or guided_regex, guided_choice, or a grammar in Lark's syntax",

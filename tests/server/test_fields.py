@@ -42,6 +42,10 @@ each_api = pytest.mark.parametrize("api", ASKED)
 # ---- honoured --------------------------------------------------------------------------------
 
 
+def told(**args):
+    return {"chat_template_args": args}
+
+
 SETTINGS = [
     ({"max_tokens": 7}, {"max_tokens": 7}),
     ({"max_tokens": -1}, {"max_tokens": 2**31}),
@@ -54,11 +58,28 @@ SETTINGS = [
     ({"num_draft_tokens": 2}, {"num_draft_tokens": 2}),
     ({"exact": True}, {"exact": True}),
     ({"exact": False}, {}),
-    ({"reasoning_effort": "low"}, {"chat_template_args": {"reasoning_effort": "low"}}),
-    ({"reasoning": {"effort": "low"}}, {"chat_template_args": {"reasoning_effort": "low"}}),
-    ({"output_config": {"effort": "low"}}, {"chat_template_args": {"reasoning_effort": "low"}}),
-    ({"thinking": {"type": "disabled"}}, {"chat_template_args": {"enable_thinking": False}}),
-    ({"think": True}, {"chat_template_args": {"enable_thinking": True}}),
+    ({"reasoning_effort": "low"}, {"think_tokens": 1024, **told(reasoning_effort="low")}),
+    ({"reasoning": {"effort": "low"}}, {"think_tokens": 1024, **told(reasoning_effort="low")}),
+    ({"output_config": {"effort": "low"}}, {"think_tokens": 1024, **told(reasoning_effort="low")}),
+    ({"reasoning_effort": "none"}, {"think_tokens": 0, **told(reasoning_effort="none")}),
+    ({"reasoning_effort": "medium"}, {"think_tokens": 8192, **told(reasoning_effort="medium")}),
+    ({"reasoning_effort": "high"}, {"think_tokens": 24576, **told(reasoning_effort="high")}),
+    ({"reasoning_effort": "max"}, told(reasoning_effort="max")),
+    ({"thinking": {"type": "disabled"}}, {"think_tokens": 0, **told(enable_thinking=False)}),
+    ({"thinking": {"type": "adaptive"}}, told(enable_thinking=True)),
+    (
+        {"thinking": {"type": "enabled", "budget_tokens": 9}},
+        {"think_tokens": 9, **told(enable_thinking=True)},
+    ),
+    ({"think": True}, told(enable_thinking=True)),
+    ({"enable_thinking": False}, {"think_tokens": 0, **told(enable_thinking=False)}),
+    ({"think_tokens": 7}, {"think_tokens": 7}),
+    ({"budget_tokens": 0}, {"think_tokens": 0}),
+    ({"thinking_budget_tokens": -1}, {}),
+    (
+        {"reasoning_effort": "low", "thinking_token_budget": 7},
+        {"think_tokens": 7, **told(reasoning_effort="low")},
+    ),
     ({"verbosity": "low"}, {"chat_template_args": {"verbosity": "low"}}),
     ({"prediction": {"type": "content", "content": "a"}}, {"prediction": "a"}),
 ]
@@ -93,6 +114,35 @@ def test_what_a_template_reads_is_the_requests_before_the_servers():
     fields = {"think": True, "chat_template_kwargs": {"b": 2}}
     found = APIS[CHAT](Body({**ASKED[CHAT], **fields}), own).ask.params.chat_template_args
     assert found == {"enable_thinking": True, "a": 1, "b": 2}
+
+
+def test_a_request_that_thinks_lifts_a_server_that_does_not_and_keeps_a_limit():
+    on, off, low = {"think": True}, {"enable_thinking": False}, {"reasoning_effort": "low"}
+    for own, fields, found in (
+        *((0, on, -1), (5, on, 5), (-1, on, -1), (0, {"thinking": {"type": "enabled"}}, -1)),
+        *((0, on | low, 1024), (0, off | low, 0), (5, off | low, 0), (5, low, 1024)),
+    ):
+        defaults = replace(DEFAULTS, think_tokens=own)
+        params = APIS[CHAT](Body({**ASKED[CHAT], **fields}), defaults).ask.params
+        assert params.think_tokens == found
+
+
+@each_api
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"reasoning_effort": "some"}, "reasoning_effort must be one of none, minimal, low, "),
+        ({"thinking": {"type": "some"}}, "thinking.type must be one of enabled, adaptive, auto, "),
+        ({"thinking": {"budget_tokens": -2}}, "thinking.budget_tokens: think_tokens must be 0 or"),
+        ({"thinking": {"budget_tokens": "9"}}, "think_tokens must be a whole number, 0 or more"),
+        ({"think_tokens": 1.5}, "think_tokens must be a whole number, 0 or more, or -1 for no"),
+    ],
+)
+def test_a_limit_of_reasoning_that_cannot_be_is_refused(api, fields, message):
+    refused = refusal(api, **fields)
+    assert refused.status == 400
+    assert message in str(refused)
+    assert refused.param.partition(".")[0] in fields
 
 
 def test_a_seed_of_minus_one_is_drawn():
@@ -209,10 +259,11 @@ WRONG = (-7, 1.5, 10**400, True, "x", [5], [[]], {"a": 5}, {"type": 5}, [{"type"
 TYPED = (
     "model temperature top_p top_k min_p repetition_penalty presence_penalty frequency_penalty "
     "xtc_probability xtc_threshold logit_bias max_tokens stop seed stop_token_ids ignore_eos "
-    "num_draft_tokens exact chat_template_kwargs prediction n response_format guided_json "
-    "guided_regex guided_choice guided_grammar json_schema grammar structured_outputs text "
-    "output_config output_format reasoning reasoning_effort verbosity thinking think "
-    "enable_thinking stream logprobs top_logprobs include context_management best_of modalities"
+    "num_draft_tokens exact think_tokens thinking_budget chat_template_kwargs prediction n "
+    "response_format guided_json guided_regex guided_choice guided_grammar json_schema grammar "
+    "structured_outputs text output_config output_format reasoning reasoning_effort verbosity "
+    "thinking think enable_thinking stream logprobs top_logprobs include context_management "
+    "best_of modalities"
 )
 
 
