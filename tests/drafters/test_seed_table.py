@@ -156,10 +156,10 @@ def test_engines_of_one_tokenizer_share_the_table(shipped):
 
 
 def test_nobody_waits_for_the_table_but_who_says_so(shipped, monkeypatch):
-    may_end = Event()
+    may_end, was_told = Event(), []
 
     def slow(path):
-        may_end.wait(30)
+        was_told.append(may_end.wait(5))  # False if somebody waits for this thread
         return TEXTS
 
     monkeypatch.setattr(seed_table, "read_seed", slow)
@@ -169,6 +169,7 @@ def test_nobody_waits_for_the_table_but_who_says_so(shipped, monkeypatch):
     assert after(drafter, 7, 8) == {}
     may_end.set()
     table.wait()
+    assert was_told == [True]
     drafter.start([7, 8], SAMPLING, KEY)
     token = next(iter(table.rows[0])) - 1
     assert after(drafter, token)

@@ -33,7 +33,6 @@ from mlxspec.trace.difference import common_length
 
 _MAX_ROWS = 30_000  # per length of context, about 1 kB each
 _DECAY = 0.7
-_SEED_PRIOR = 3.0
 _LEARNED_PRIOR = 1.0  # a learned row gets c / (c + 1), more: it comes from this conversation
 _MIN_PROB = 0.005  # less probable tokens would cost time and never enter a tree
 
@@ -143,7 +142,7 @@ class TableDrafter(TextDrafter):
             corpus = tuple(rows[order] for rows in (self._stored, kept, new) if rows)
             sources.append([((learned,), _LEARNED_PRIOR), (corpus, STORED_PRIOR)])
             if seed:
-                sources[-1].append(((seed[order],), _SEED_PRIOR))
+                sources[-1].append(((seed[order],), STORED_PRIOR))
         return sources
 
     def state(self, root: int) -> int:
