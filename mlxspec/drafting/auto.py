@@ -27,6 +27,7 @@ from mlxspec.measure.trial import PROMPTS, short_trial
 from mlxspec.params import DraftLimits
 
 _TOKENS_PER_PROMPT = 48
+_SECONDS_FOR_SEED = 20.0  # an idle machine makes a seed table in 10
 _WARM_UP_PROMPT = "Good morning!"
 
 
@@ -75,7 +76,7 @@ def measure(
     context.say(f"measuring which drafter is fastest here: {', '.join(names)} ...")
     built = _build_all(names, context)
     if context.seed_table is not None:
-        context.seed_table.wait()  # the verdict is about replies with it
+        context.seed_table.wait(_SECONDS_FOR_SEED)  # the verdict is about replies with it
     safe = SAFE if SAFE in built else PLAIN
     drafters = [name for name in built if name != PLAIN]
     evidence = run_laps(drafters, _trials(built, context, should_stop), safe=safe)

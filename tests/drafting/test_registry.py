@@ -104,7 +104,7 @@ def test_a_table_begins_with_the_seed_text_unless_one_was_trained(
 
 def test_a_measurement_waits_for_the_seed_table(folder, monkeypatch):
     said = []
-    table = SimpleNamespace(rows=(), wait=lambda: said.append("waited"))
+    table = SimpleNamespace(rows=(), wait=lambda most: said.append("waited"))
     monkeypatch.setattr(registry, "find_seed_table", lambda *args: table)
     monkeypatch.setattr(auto, "run_laps", lambda *args, **more: said.append("measured") or 1 / 0)
     with pytest.raises(ZeroDivisionError):
