@@ -73,6 +73,41 @@ STORED = stored_rows(
 )
 
 
+def says(drafter, root, token, best):
+    """Tell the drafter that a token followed the root, and what was probable there."""
+    drafter.update(Round([root], [-1], [0], token, [best], [[0.6, 0.2, 0.1][: len(best)]]))
+
+
+def test_runners_up_of_the_last_token_share_what_no_row_predicts():
+    drafter = TableDrafter()
+    drafter.start([8], SAMPLING, KEY)
+    says(drafter, 8, 8, [8, 5])
+    # The row of 8, seen once, has half of the probability: 0.3 for 8 and 0.1 for 5.
+    found = drafter.next_probs(drafter.state(8))
+    assert found == {8: pytest.approx(0.3), 5: pytest.approx(0.1 + 0.6 * 0.07)}
+
+
+def test_a_runner_up_that_comes_next_is_more_probable_from_then_on():
+    drafter = TableDrafter()
+    drafter.start([8], SAMPLING, KEY)
+    says(drafter, 8, 7, [7, 5, 4])
+    assert drafter.next_probs(drafter.state(7)) == {5: pytest.approx(0.07), 4: pytest.approx(0.06)}
+    says(drafter, 7, 5, [5, 3, 2])
+    hit, miss = (0.07 * 6 * 0.99 + 1) / (6 * 0.99 + 1), 0.06 * 6 * 0.99 / (6 * 0.99 + 1)
+    assert drafter.next_probs(drafter.state(5)) == {3: pytest.approx(hit), 2: pytest.approx(miss)}
+
+
+def test_runners_up_are_expected_at_once_and_in_their_reply():
+    drafter = TableDrafter()
+    drafter.start([8], SAMPLING, KEY)
+    says(drafter, 8, 7, [7, 5])
+    state = drafter.state(7)
+    assert set(drafter.next_probs(state)) == {5}
+    assert drafter.next_probs(drafter.after(state, 9)) == {}
+    drafter.start([8, 7], SAMPLING, KEY)
+    assert drafter.next_probs(drafter.state(7)) == {}
+
+
 def test_stored_rows_are_interpolated_from_one_token_upwards():
     # c / (c + 3) of each order: 3/6 for one token, 2/5 for two, 1/4 for three.
     probs = after(TableDrafter(STORED), 7, 8, 9)

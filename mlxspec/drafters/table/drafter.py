@@ -8,7 +8,8 @@ same context. With such rows, the rows learned in one conversation would mislead
 are dropped. Rows of all conversations are counted like a corpus and added to those of the file.
 Rows of other models' text (`seed_table.py`) come last: what the target itself says has more weight.
 (With contexts of one token and the latest row only, this is Token Recycling, Luo et al. 2024,
-https://arxiv.org/abs/2408.08696.)
+https://arxiv.org/abs/2408.08696.) What no row predicts is left to the runners-up: the tokens that
+the target found probable in place of the last one come next more often than others do.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 from mlxspec.drafters.base import TextDrafter
+from mlxspec.drafters.search.calibration import HitRate
 from mlxspec.drafters.table.memory import TableMemory
 from mlxspec.drafters.table.rows import (
     MAX_ORDER,
@@ -34,6 +36,7 @@ from mlxspec.trace.difference import common_length
 _MAX_ROWS = 30_000  # per length of context, about 1 kB each
 _DECAY = 0.7
 _LEARNED_PRIOR = 1.0  # a learned row gets c / (c + 1), more: it comes from this conversation
+_RUNNER_UP_RATES = (0.07, 0.06, 0.04, 0.03, 0.02, 0.01, 0.01)  # that each is the next token
 _MIN_PROB = 0.005  # less probable tokens would cost time and never enter a tree
 
 
@@ -70,6 +73,8 @@ class TableDrafter(TextDrafter):
         self._max_rows, self._decay = max_rows, decay
         self._prompt: Sequence[int] = ()
         self._context = 0
+        self._runners_up: tuple[int, ...] = ()
+        self._rates = [HitRate(prior) for prior in _RUNNER_UP_RATES]
         self._forget()
 
     def anew(self) -> "TableDrafter":
@@ -94,15 +99,20 @@ class TableDrafter(TextDrafter):
         for rows in self._learned:
             rows.hold(max(1, self.share_of(self._max_rows)))
         self._rows = self._sources()
-        self._prompt = tuple(prompt)
+        self._prompt, self._runners_up = tuple(prompt), ()
         self._context = extend(0, *prompt[-MAX_ORDER:])
 
     def update(self, round: Round) -> None:
         """Learn a row from every verified node, rejected ones included."""
+        emitted = (*round.accepted, round.bonus_token)
+        for rate, runner_up in zip(self._rates, self._runners_up, strict=False):
+            rate.record(runner_up == emitted[0])
         contexts = [self.state(round.tokens[0])]
         for token, parent in zip(round.tokens[1:], round.parents[1:], strict=True):
             contexts.append(extend(contexts[parent], token))
         self._context = extend(contexts[round.path[-1]], round.bonus_token)
+        best = round.top_tokens[round.path[-1]] if round.top_tokens else ()
+        self._runners_up = tuple(token for token in best if token != round.bonus_token)
         for context, best, probs in zip(contexts, round.top_tokens, round.top_probs, strict=True):
             for order, rows in enumerate(self._learned, 1):
                 rows.learn(shorten(context, order), best, probs)
@@ -122,6 +132,10 @@ class TableDrafter(TextDrafter):
                     for token, mass in row.masses.items():
                         probs[token] = probs.get(token, 0.0) + share * mass
                 left = share * prior
+        if state == self._context:
+            left = max(0.0, 1 - sum(probs.values()))
+            for rate, token in zip(self._rates, self._runners_up, strict=False):
+                probs[token] = probs.get(token, 0.0) + left * rate.value
         return {token: prob for token, prob in probs.items() if prob >= _MIN_PROB}
 
     def after(self, state: int, token: int) -> int:
