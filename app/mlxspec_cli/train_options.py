@@ -1,6 +1,7 @@
 """The arguments of `mlxspec train`, kept apart so that its help needs no MLX."""
 
 import argparse
+from contextlib import suppress
 from pathlib import Path
 
 from mlxspec_cli.arguments import add_flag, option
@@ -8,6 +9,7 @@ from mlxspec_cli.arguments import add_flag, option
 _CORPUS = "file or folder; defaults to what `data` wrote"
 _FEATURES = "folder; defaults to what `features` wrote"
 _OUT = "defaults to where `--drafter` finds it by its name"
+_MOST_MINUTES = 7 * 24 * 60
 HEADS = {
     "medusa": "Train Medusa heads.",
     "eagle3": "Train an EAGLE-3 head.",
@@ -22,6 +24,16 @@ def count(text: str) -> int:
     if number < 1:
         raise ValueError
     return number
+
+
+def minutes(text: str) -> float:
+    """Return text as a number of minutes above 0, at most a week."""
+    with suppress(ValueError):
+        if 0 < (number := float(text)) <= _MOST_MINUTES:
+            return number
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is no time: give minutes above 0, at most {_MOST_MINUTES}, such as 10"
+    )
 
 
 def add_train_commands(parser: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:
@@ -45,6 +57,13 @@ def add_train_commands(parser: argparse.ArgumentParser, shared: argparse.Argumen
     option(features, "--heldout COUNT", "held-out conversations (128)", type=count, default=128)
     option(features, "--shards COUNT", "the most shards for training; defaults to all", type=count)
     table = add("table", "Make a table of what the model finds probable.")
+    option(
+        table,
+        "--minutes MINUTES",
+        "let the model write for so long first, add to what it "
+        "wrote so before, and keep the table only if it drafts better",
+        type=minutes,
+    )
     option(table, "--corpus CORPUS", _CORPUS, type=Path)
     option(table, "--features FOLDER", _FEATURES, type=Path)
     option(table, "--max-mb MB", "largest size of the file (5)", type=float, default=5.0)

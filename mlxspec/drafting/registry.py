@@ -26,7 +26,7 @@ from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafters.table.file import load_table
 from mlxspec.drafters.table.memory import TableMemory
-from mlxspec.drafters.table.seed_table import SeedTable, find_seed_table
+from mlxspec.drafters.table.seed_table import SeedTable, find_seed_table, is_used_with
 from mlxspec.drafting.heads import best_way, head_drafters
 from mlxspec.drafting.names import TRAINED, parts_of
 from mlxspec.engine.engine import Engine
@@ -84,8 +84,8 @@ class DrafterContext:
 
     @cached_property
     def seed_table(self) -> SeedTable | None:
-        """The seed table, if none was trained for the target; the first call begins to make it."""
-        if "table" in self.files:
+        """The seed table, unless a trained one replaces it; the first call begins to make it."""
+        if not is_used_with(self.files.get("table")):
             return None
         return find_seed_table(self.loaded.tokenizer, self.target.vocab_size, self.say)
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from itertools import product, zip_longest
 from typing import Any, ClassVar
 
+import mlx.core as mx
 import numpy as np
 
 from mlxspec.drafters.base import Drafter
+from mlxspec.drafts.round import Round
 from mlxspec.engine.engine import Engine
 from mlxspec.measure.tables import cell, table
 from mlxspec.measure.trial import run_trial
@@ -99,6 +101,38 @@ def evaluate(
         case = (drafter.name, temperature, number, len(prompts))
         found.append(Acceptance(*case, num_tokens, forwards, drafted, accepted, draft_s))
     return found
+
+
+def count_along(
+    drafter: Drafter, prompt: Sequence[int], reply: Sequence[int], num_draft_tokens: int
+) -> tuple[int, int]:
+    """Return the tokens of a stored reply, and the forwards that a greedy target would need.
+
+    Nothing is computed with the target, so a drafter learns only from the tokens of the reply.
+    """
+    drafter.start(prompt, SamplingParams(temperature=0.0), mx.random.key(0))
+    root, done, forwards = prompt[-1], 0, 0
+    while done < len(reply):
+        tokens, parents = drafter.propose(root, num_draft_tokens).tree.lists()
+        children = {edge: node for node, edge in enumerate(zip(parents, tokens, strict=True))}
+        node, path = 0, [root]
+        for token in reply[done:-1]:  # the last token is the target's in any case
+            if (node := children.get((node, token), -1)) < 0:
+                break
+            path.append(token)
+        emitted = [*path[1:], reply[done + len(path) - 1]]
+        drafter.update(
+            Round(
+                tokens=path,
+                parents=range(-1, len(path) - 1),
+                path=range(len(path)),
+                bonus_token=emitted[-1],
+                top_tokens=[[token] for token in emitted],
+                top_probs=[[1.0]] * len(emitted),
+            )
+        )
+        root, done, forwards = emitted[-1], done + len(emitted), forwards + 1
+    return done, forwards
 
 
 def as_table(results: Sequence[Acceptance]) -> str:

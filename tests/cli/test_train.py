@@ -10,6 +10,7 @@ from mlxspec.loading.heads.file import read_drafter_file
 from mlxspec.params import GenerationParams
 from mlxspec.train.data.corpus import Conversation, DataSettings, save_corpus, shard_path
 from mlxspec.train.data.making import DataProgress
+from mlxspec.train.own_table import TableProgress, TableVerdict
 from mlxspec.train.trainer import Progress
 from mlxspec_cli.commands import train as command
 from mlxspec_cli.commands.train import progress_text
@@ -92,6 +93,63 @@ def test_a_table_made_here_is_found_by_pool(workshop, home):
     seen = {conversation(number).tokens.tobytes() for number in range(16) if number % 4}
     assert file.card["tokens_seen"] == 12 * len(seen)  # in answers; equal conversations count once
     assert file.card["target"]["name"] == "tiny"
+
+
+def test_a_table_of_minutes_is_made_of_what_the_model_writes(workshop, home, monkeypatch, capsys):
+    asked, verdicts = [], [TableVerdict(1.9, 1.4), TableVerdict(1.4, 1.4)]
+
+    def make(loaded, seconds, **more):
+        asked.append((loaded.name, seconds, more))
+        yield TableProgress(0.5, 70)
+        yield TableProgress(1.0, 140)
+        return verdicts.pop(0)
+
+    monkeypatch.setattr(command, "make_own_table", make)
+    monkeypatch.setattr(command, "_print_memory", lambda gb: None)
+    monkeypatch.setattr(command, "estimate_memory", lambda *_: 0)
+    for out, said in (
+        ("table.safetensors\n", "1.90 tokens a forward, before 1.40"),
+        ("", "dropped"),
+    ):
+        assert train(workshop, "table", "--minutes", "2.5", "--max-mb", 1) == 0
+        told = capsys.readouterr()
+        assert told.out.endswith(out)
+        assert bool(told.out) == bool(out)
+        assert said in told.err
+    name, seconds, more = asked[0]
+    assert (name, seconds, more["max_bytes"]) == ("tiny", 150.0, 1_000_000)
+    assert more["folder"] == workshop / "work"
+    assert more["out"].parent == home / "drafters"
+
+
+def test_stopped_minutes_resume(workshop, monkeypatch, capsys):
+    closed = []
+
+    def make(*_, **more):
+        try:
+            yield TableProgress(0.5, 70)
+            raise KeyboardInterrupt
+        finally:
+            closed.append(True)
+
+    monkeypatch.setattr(command, "make_own_table", make)
+    monkeypatch.setattr(command, "estimate_memory", lambda *_: 0)
+    assert train(workshop, "table", "--minutes", "1") == 130
+    assert "the same command resumes here" in capsys.readouterr().err
+    assert closed == [True]
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "ten", "20000"])
+def test_minutes_are_a_time(workshop, value, capsys):
+    with pytest.raises(SystemExit):
+        train(workshop, "table", "--minutes", value)
+    assert f"'{value}' is no time: give minutes above 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("other", ["--corpus", "--features"])
+def test_minutes_take_no_other_text(workshop, other, capsys):
+    assert train(workshop, "table", "--minutes", "1", other, workshop) != 0
+    assert f"leave out {other}" in capsys.readouterr().err
 
 
 def test_answers_that_were_not_held_out_become_seed_text(workshop, tmp_path, monkeypatch, capsys):

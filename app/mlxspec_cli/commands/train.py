@@ -7,6 +7,7 @@ import hashlib
 import json
 from argparse import Namespace
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from mlxspec.train.features import missing_shards, shard_paths, write_shards
 from mlxspec.train.heads import KINDS, build_objective, memory_gb, target_of, train_head
 from mlxspec.train.methods.table import observe
 from mlxspec.train.objective import capture_layers
+from mlxspec.train.own_table import SETTINGS, TableVerdict, make_own_table
 from mlxspec.train.recipe import Recipe, default_recipe, load_recipe
 from mlxspec.train.trainer import Progress
 from mlxspec_cli.output import say
@@ -48,6 +50,7 @@ def run(args: Namespace) -> int:
     except KeyboardInterrupt:
         # these steps store no intermediate results
         starts_again = args.step in ("table", "seed-text", "eval")
+        starts_again &= getattr(args, "minutes", None) is None
         say(f"stopped; the same command {'starts again' if starts_again else 'resumes here'}")
         return 130
     return 0
@@ -91,6 +94,9 @@ def _features(args: Namespace, loaded: LoadedModel, root: Path) -> None:
 
 
 def _table(args: Namespace, loaded: LoadedModel, root: Path) -> None:
+    if args.minutes is not None:
+        _own_table(args, loaded, root)
+        return
     vocab_size = loaded.config.vocab_size
     conversations = load_corpus(args.corpus or root / "corpus", vocab_size)
     tokens = sum(len(conversation.tokens) for conversation in conversations)
@@ -107,6 +113,28 @@ def _table(args: Namespace, loaded: LoadedModel, root: Path) -> None:
     out = _out(args, loaded)
     save_table(out, rows, vocab_size, tokenizer=loaded.tokenizer.fingerprint, card=card)
     print(out)
+
+
+def _own_table(args: Namespace, loaded: LoadedModel, root: Path) -> None:
+    """Make a table of what the model writes now; print its path if it is kept."""
+    for name in ("corpus", "features"):
+        if getattr(args, name) is not None:
+            raise ValueError(f"--minutes lets the model write the text itself: leave out --{name}")
+    out, size = _out(args, loaded), round(args.max_mb * 1e6)
+    _print_memory(estimate_memory(loaded, SETTINGS) / backend.GB)
+    making = make_own_table(loaded, 60 * args.minutes, folder=root, out=out, max_bytes=size)
+    with closing(making), tqdm(total=100, unit="%", desc="writing", disable=None) as bar:
+        while True:
+            try:
+                progress = next(making)
+            except StopIteration as stop:
+                verdict: TableVerdict = stop.value
+                break
+            bar.set_postfix_str(f"{progress.num_tokens} tokens", refresh=False)
+            bar.update(round(100 * progress.share) - bar.n)
+    say(str(verdict))
+    if verdict.is_better:
+        print(out)
 
 
 def _seed_text(args: Namespace, loaded: LoadedModel, root: Path) -> None:

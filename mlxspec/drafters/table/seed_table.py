@@ -1,9 +1,9 @@
 """The seed table: the seed text as a table of one tokenizer, which needs no training.
 
 Language is language: what one model says often, another one says too. So every target whose drafter
-reads a table begins with one of this text, until a table is trained for it. The tokenizer reads the
-text once on a machine, in a thread of its own; the table is kept in the cache folder by the hash of
-the tokenizer. Nothing of the user is in it.
+reads a table begins with one of this text, until a table of much text is trained for it. The
+tokenizer reads the text once on a machine, in a thread of its own; the table is kept in the cache
+folder by the hash of the tokenizer. Nothing of the user is in it.
 
 Most tokenizers give a word the same tokens after any other word. So the text is split before words,
 and each different piece is read once: a tenth of the work.
@@ -30,6 +30,7 @@ from mlxspec.drafters.table.file import load_table, save_table
 from mlxspec.drafters.table.rows import MAX_ORDER, StoredRows, pack
 from mlxspec.errors import MlxspecError, Say
 from mlxspec.files import locked
+from mlxspec.loading.heads.file import DrafterFile
 from mlxspec.loading.records import cache_folder
 from mlxspec.text.seed_text import read_seed, shipped_seed
 from mlxspec.text.tokenizer import Tokenizer
@@ -37,6 +38,9 @@ from mlxspec.text.tokenizer import Tokenizer
 MAX_BYTES = 12_000_000
 FEWEST_TOKENS = 2_000
 """A smaller vocabulary is one of characters: three of them say little about a text."""
+
+BESIDE_SEED = "beside_seed"
+"""In the card of a table of little text: the seed table predicts where its rows do not."""
 
 _MOST_TOKENS = 4_000_000  # of the text: bounds time and memory
 _NICE = 10  # on a busy machine 19 gave a hundredth of a core: ten minutes for a table
@@ -121,6 +125,11 @@ def find_seed_table(tokenizer: Tokenizer, vocab_size: int, say: Say) -> SeedTabl
         if found is None:
             found = _tables[key] = SeedTable(tokenizer, vocab_size, folder, say)
         return found
+
+
+def is_used_with(trained: DrafterFile | None) -> bool:
+    """Return whether the seed table is used with the table that was trained for a target."""
+    return trained is None or bool(trained.card.get(BESIDE_SEED))
 
 
 def seed_folder() -> Path:

@@ -4,9 +4,10 @@ A shard depends only on its own seed and on the earlier shards. So an interrupte
 after the last complete shard and ends with the same files as an uninterrupted one.
 """
 
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from pathlib import Path
 from typing import TypeVar
 
@@ -65,6 +66,32 @@ def make_corpus(
     return maker.progress
 
 
+def continue_corpus(
+    loaded: LoadedModel, out: Path, settings: DataSettings
+) -> Generator[DataProgress]:
+    """Write a corpus without an end, whatever its size; yield after each step of the model.
+
+    A shard is stored when it has `tries_per_shard` conversations, the last one when this is closed.
+    """
+    maker = _Maker(loaded, settings, lambda progress: None)
+    out.mkdir(parents=True, exist_ok=True)
+    shard = 0
+    while (path := corpus.shard_path(out, shard)).exists():
+        maker.adopt(corpus.load_corpus(path, loaded.config.vocab_size))
+        shard += 1
+    kept = list[Conversation]()
+    try:
+        for ended in maker.write(shard, count()):
+            kept += ended
+            if len(kept) >= settings.tries_per_shard:
+                corpus.save_corpus(corpus.shard_path(out, shard), kept)
+                shard, kept = shard + 1, []
+            yield maker.progress
+    finally:
+        if kept:
+            corpus.save_corpus(corpus.shard_path(out, shard), kept)
+
+
 def estimate_memory(loaded: LoadedModel, settings: DataSettings) -> int:
     """Return the most bytes that `make_corpus` needs: weights, keys and values, logits."""
     config = loaded.config
@@ -111,18 +138,8 @@ class _Maker:
         missing = self._settings.num_tokens - self.progress.num_tokens
         num_tries = max(_FEWEST_TRIES, -(-missing // _USUAL_TOKENS))
         num_tries = min(num_tries, self._settings.tries_per_shard)
-        before, kept = self.progress.dropped.copy(), list[Conversation]()
-        tasks = (self._task(shard, index) for index in range(num_tries))
-        for _, result in run_tasks(self._loaded, tasks, self._settings.batch_size):
-            if isinstance(result, Conversation) and result.digest in self._seen:
-                result = "double"
-            if isinstance(result, Conversation):
-                split = is_heldout(result, self._settings.heldout_share)
-                kept.append(replace(result, is_heldout=split))
-                self._add(kept[-1])
-            else:
-                self.progress.dropped[result] += 1
-            self._on_progress(self.progress)
+        before = self.progress.dropped.copy()
+        kept = list(chain.from_iterable(self.write(shard, range(num_tries))))
         if kept:
             return kept
         faults = (self.progress.dropped - before).most_common()
@@ -131,6 +148,23 @@ class _Maker:
             f"all {num_tries} conversations were dropped ({reasons}): give a file of prompts, "
             "allow longer turns, or sample more answers"
         )
+
+    def write(self, shard: int, indices: Iterable[int]) -> Iterator[list[Conversation]]:
+        """Write the tries of a shard; yield after each step the conversations that ended in it."""
+        tasks = (self._task(shard, index) for index in indices)
+        for results in run_in_steps(self._loaded, tasks, self._settings.batch_size):
+            kept = list[Conversation]()
+            for _, result in results:
+                if isinstance(result, Conversation) and result.digest in self._seen:
+                    result = "double"
+                if isinstance(result, Conversation):
+                    split = is_heldout(result, self._settings.heldout_share)
+                    kept.append(replace(result, is_heldout=split))
+                    self._add(kept[-1])
+                else:
+                    self.progress.dropped[result] += 1
+                self._on_progress(self.progress)
+            yield kept
 
     def _task(self, shard: int, index: int) -> Task[Conversation | Fault]:
         """Return one try; every second one starts with a prompt of the file, if any is left."""
@@ -169,15 +203,23 @@ def _longest(loaded: LoadedModel, settings: DataSettings) -> int:
 def run_tasks(
     loaded: LoadedModel, tasks: Iterable[Task[T]], batch_size: int
 ) -> Iterator[tuple[int, T]]:
-    """Run tasks in a batch of at most `batch_size` replies; yield index and result as each ends.
+    """Run tasks as `run_in_steps`; yield index and result of each as it ends."""
+    return chain.from_iterable(run_in_steps(loaded, tasks, batch_size))
 
-    When a reply ends, the next request gets its slot (Orca, Yu et al. 2022,
+
+def run_in_steps(
+    loaded: LoadedModel, tasks: Iterable[Task[T]], batch_size: int
+) -> Iterator[list[tuple[int, T]]]:
+    """Run tasks in a batch of at most `batch_size` replies; yield after each step what ended in it.
+
+    The decoder is its own: no other text of the model is changed. When a reply ends, the next
+    request gets its slot (Orca, Yu et al. 2022,
     https://www.usenix.org/conference/osdi22/presentation/yu).
     """
     target = Decoder(loaded.model, Cache.for_model(loaded.config))
     batch = Engine(target, NoDrafter(), loaded.tokenizer).open_batch(batch_size=batch_size)
     new, begun = iter(enumerate(tasks)), dict[Reply, tuple[int, Task[T]]]()
-    results = deque[tuple[int, T]]()
+    results = list[tuple[int, T]]()
 
     def advance(index: int, task: Task[T], answer: list[int] | None = None) -> None:
         try:
@@ -188,17 +230,17 @@ def run_tasks(
             begun[_join(batch, asked)] = index, task
 
     while True:
-        while batch.has_room and (following := next(new, None)):
-            advance(*following)
-        if not begun:
+        for _ in range(batch_size):  # not more: tasks that end at once may have no end together
+            if batch.has_room and (following := next(new, None)):
+                advance(*following)
+        if not begun and not results:
             break
         ended = [reply for reply, _ in batch.step() if reply.has_ended]
         for reply in dict.fromkeys(ended):
             reply.raise_error()
             advance(*begun.pop(reply), list(reply.finished().tokens))
-        while results:
-            yield results.popleft()
-    yield from results
+        yield results
+        results = []
 
 
 def _join(batch: OpenBatch, asked: Request) -> Reply:
