@@ -19,7 +19,7 @@ from mlxspec.drafters.table.building import DEFAULT_MAX_BYTES, build_table
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafters.table.file import load_table, save_table
 from mlxspec.drafters.table.rows import StoredRows
-from mlxspec.drafters.table.seed_table import BESIDE_SEED, SeedTable, find_seed_table, is_used_with
+from mlxspec.drafters.table.seed_table import BESIDE_SEED, find_seed_table, is_used_with
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel
 from mlxspec.loading.heads.file import drafters_for, fingerprint, own_folder
@@ -30,7 +30,6 @@ from mlxspec.train.evaluate import count_along
 from mlxspec.train.heads import target_of
 from mlxspec.train.methods.table import observe
 
-MINUTES = 10.0
 SETTINGS = DataSettings(batch_size=8, heldout_share=0.1, tries_per_shard=32)
 _FEWEST_HELDOUT = 4
 _MOST_HELDOUT = 48
@@ -44,11 +43,6 @@ class TableProgress:
 
     share: float  # of the time for writing, 0 to 1
     num_tokens: int  # of the text, with that of earlier runs
-
-    def __str__(self) -> str:
-        if self.share >= 1:
-            return f"a table of {self.num_tokens:,} tokens of this model is made and judged"
-        return f"this model writes text for a table: {self.share:.0%}, {self.num_tokens:,} tokens"
 
 
 @dataclass(frozen=True)
@@ -77,8 +71,8 @@ def make_own_table(
     out: Path | None = None,
     max_bytes: int = DEFAULT_MAX_BYTES,
     clock: Callable[[], float] = perf_counter,
-) -> Generator[TableProgress, None, TableVerdict]:
-    """Let a model write for some time, make a table of all it wrote so far; return the verdict.
+) -> Generator[TableProgress | TableVerdict]:
+    """Let a model write for some time, make a table of all it wrote so far; the verdict comes last.
 
     Between two steps, each of one forward, the model may serve others; only the time of the steps
     counts. Complete conversations are kept in `folder` however this ends. A better table is stored
@@ -104,8 +98,9 @@ def make_own_table(
             "they are kept: run it again to add to them"
         )
     progress = TableProgress(1.0, sum(len(one.tokens) for one in conversations))
-    seed, file = _seed_table(loaded), drafters_for(name).get("table")
     vocab_size = loaded.config.vocab_size
+    seed = find_seed_table(loaded.tokenizer, vocab_size, lambda line: None)
+    file = drafters_for(name).get("table")
     before = load_table(file.path, vocab_size) if file is not None else ()
 
     def build() -> list[StoredRows]:
@@ -136,11 +131,10 @@ def make_own_table(
             "target": target_of(loaded),
             "tokens_seen": progress.num_tokens,
             "max_bytes": max_bytes,
-            "tokens_per_forward": [verdict.before, verdict.after],
             BESIDE_SEED: True,
         }
         save_table(out, rows, vocab_size, tokenizer=loaded.tokenizer.fingerprint, card=card)
-    return verdict
+    yield verdict
 
 
 def _answers(conversations: Sequence[Conversation]) -> list[tuple[list[int], list[int]]]:
@@ -152,7 +146,3 @@ def _answers(conversations: Sequence[Conversation]) -> list[tuple[list[int], lis
         for start, end in one.spans()
         if start
     ][-_MOST_HELDOUT:]
-
-
-def _seed_table(loaded: LoadedModel) -> SeedTable | None:
-    return find_seed_table(loaded.tokenizer, loaded.config.vocab_size, lambda line: None)

@@ -102,7 +102,7 @@ def test_a_table_of_minutes_is_made_of_what_the_model_writes(workshop, home, mon
         asked.append((loaded.name, seconds, more))
         yield TableProgress(0.5, 70)
         yield TableProgress(1.0, 140)
-        return verdicts.pop(0)
+        yield verdicts.pop(0)
 
     monkeypatch.setattr(command, "make_own_table", make)
     monkeypatch.setattr(command, "_print_memory", lambda gb: None)

@@ -32,7 +32,7 @@ from mlxspec.train.features import missing_shards, shard_paths, write_shards
 from mlxspec.train.heads import KINDS, build_objective, memory_gb, target_of, train_head
 from mlxspec.train.methods.table import observe
 from mlxspec.train.objective import capture_layers
-from mlxspec.train.own_table import SETTINGS, TableVerdict, make_own_table
+from mlxspec.train.own_table import SETTINGS, TableProgress, TableVerdict, make_own_table
 from mlxspec.train.recipe import Recipe, default_recipe, load_recipe
 from mlxspec.train.trainer import Progress
 from mlxspec_cli.output import say
@@ -124,16 +124,12 @@ def _own_table(args: Namespace, loaded: LoadedModel, root: Path) -> None:
     _print_memory(estimate_memory(loaded, SETTINGS) / backend.GB)
     making = make_own_table(loaded, 60 * args.minutes, folder=root, out=out, max_bytes=size)
     with closing(making), tqdm(total=100, unit="%", desc="writing", disable=None) as bar:
-        while True:
-            try:
-                progress = next(making)
-            except StopIteration as stop:
-                verdict: TableVerdict = stop.value
-                break
-            bar.set_postfix_str(f"{progress.num_tokens} tokens", refresh=False)
-            bar.update(round(100 * progress.share) - bar.n)
-    say(str(verdict))
-    if verdict.is_better:
+        for told in making:
+            if isinstance(told, TableProgress):
+                bar.set_postfix_str(f"{told.num_tokens} tokens", refresh=False)
+                bar.update(round(100 * told.share) - bar.n)
+    say(str(told))
+    if isinstance(told, TableVerdict) and told.is_better:
         print(out)
 
 

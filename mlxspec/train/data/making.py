@@ -152,7 +152,7 @@ class _Maker:
     def write(self, shard: int, indices: Iterable[int]) -> Iterator[list[Conversation]]:
         """Write the tries of a shard; yield after each step the conversations that ended in it."""
         tasks = (self._task(shard, index) for index in indices)
-        for results in run_in_steps(self._loaded, tasks, self._settings.batch_size):
+        for results in run_tasks(self._loaded, tasks, self._settings.batch_size):
             kept = list[Conversation]()
             for _, result in results:
                 if isinstance(result, Conversation) and result.digest in self._seen:
@@ -201,13 +201,6 @@ def _longest(loaded: LoadedModel, settings: DataSettings) -> int:
 
 
 def run_tasks(
-    loaded: LoadedModel, tasks: Iterable[Task[T]], batch_size: int
-) -> Iterator[tuple[int, T]]:
-    """Run tasks as `run_in_steps`; yield index and result of each as it ends."""
-    return chain.from_iterable(run_in_steps(loaded, tasks, batch_size))
-
-
-def run_in_steps(
     loaded: LoadedModel, tasks: Iterable[Task[T]], batch_size: int
 ) -> Iterator[list[tuple[int, T]]]:
     """Run tasks in a batch of at most `batch_size` replies; yield after each step what ended in it.

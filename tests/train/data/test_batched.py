@@ -1,5 +1,7 @@
 """Many replies at once must be the replies that one at a time would give."""
 
+from itertools import chain
+
 import pytest
 
 from mlxspec.loading import LoadedModel
@@ -33,7 +35,7 @@ def single(prompt, max_tokens, temperature=0.0, seed=0, is_over=never):
 
 def run(tasks, batch_size, tokenizer=None):
     loaded = LoadedModel(MODEL, tokenizer or ToyTokenizer(), "tiny", "float32")
-    return run_tasks(loaded, tasks, batch_size)
+    return chain.from_iterable(run_tasks(loaded, tasks, batch_size))
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])
