@@ -149,6 +149,11 @@ class OpenBatch:
         self.waiting.append(reply)
         return reply
 
+    def save_prefixes(self, should_stop: Callable[[], bool] = lambda: False) -> None:
+        """Write the rows stored since the last call into files, if the engine has any."""
+        with device_turn():
+            self._prefixes.save(should_stop)
+
     # ---- a step ----------------------------------------------------------------------------
 
     def step(self) -> list[tuple[Reply, Event]]:

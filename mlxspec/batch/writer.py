@@ -14,7 +14,7 @@ from mlxspec.budget import CostCurve
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
-from mlxspec.kv.prefixes import Planes
+from mlxspec.kv.prefix_files import Planes
 from mlxspec.reply.pending import PendingRound, wait_all
 from mlxspec.reply.reply import Reply
 

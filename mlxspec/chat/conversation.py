@@ -12,6 +12,7 @@ from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter, fresh_drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import Progress, StaleReplyError
+from mlxspec.kv.prefix_files import NO_CHAT
 from mlxspec.loading.exactness import exact_form
 from mlxspec.measure.alternatives import DEFAULT_NUM_ALTERNATIVES, alternatives
 from mlxspec.measure.lossless import prove
@@ -202,6 +203,16 @@ class Conversation(History):
         if curve is not None:
             self.engine.budget.record(len(target), curve)
         return curve
+
+    def keep_rows(
+        self, label: str = NO_CHAT, *, should_stop: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Write the rows of the chat into files, if the engine has any; see `Engine.keep_rows`."""
+        if self._exchanges:
+            last = self._exchanges[-1]
+            self.engine.keep_rows(
+                [*last.prompt, *last.tokens], label=label, should_stop=should_stop
+            )
 
     def _ask(
         self,

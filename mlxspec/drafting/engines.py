@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from os.path import expanduser
+from pathlib import Path
 
 from mlxspec.budget import Budget
 from mlxspec.device.turns import building_turn, device_turn
@@ -16,7 +18,9 @@ from mlxspec.drafting.registry import DrafterContext, build_drafter, table_memor
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import Progress, Say, warn
 from mlxspec.kv.cache import make_cache
+from mlxspec.kv.prefix_files import PrefixFiles
 from mlxspec.loading import LoadedModel
+from mlxspec.loading.exactness import rows_key
 from mlxspec.loading.room import context_that_fits
 from mlxspec.params import GREEDY, Options, SamplingParams
 
@@ -142,6 +146,9 @@ def make_drafter_context(
         exact=options.exact,
     )
     _bound_context(engine, options, say)
+    if options.prefixes is not None and engine.target.can_adopt and cache.can_be_cut:
+        folder = Path(expanduser(options.prefixes))
+        engine.prefix_files = PrefixFiles(folder, rows_key(engine.target))
     return DrafterContext(engine, loaded, options, on_progress=on_progress, say=say)
 
 

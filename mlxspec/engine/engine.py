@@ -30,6 +30,7 @@ from mlxspec.drafters.base import Drafter, as_drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import EngineClosedError, UnsupportedOperationError
 from mlxspec.grammar.compiled import Grammars
+from mlxspec.kv.prefix_files import NO_CHAT, PrefixFiles
 from mlxspec.kv.prefixes import PrefixCache
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, ChainRule, GenerationParams
 from mlxspec.params.checks import function, token_ids
@@ -40,6 +41,7 @@ from mlxspec.reply.reply import BatchReply, Reply
 from mlxspec.reply.writer import Workspace
 from mlxspec.text.prompt import check_prompt
 from mlxspec.text.tokenizer import Tokenizer
+from mlxspec.trace.difference import common_length
 from mlxspec.trace.events import EmittedToken, Event, GenerationStarted, text_of
 
 _MOST_TEXTS = 64  # contexts of stored prefixes: a gigabyte of a tiny model holds millions of tokens
@@ -62,6 +64,7 @@ class Engine:
         weights: Weight type as text, such as "float32".
         chain_rule: Verifies sampled chains if a reply's settings name no rule.
         exact: Whether every reply is exact; see `GenerationParams`.
+        prefix_files: Rows of the texts of earlier processes, which replies begin with; or None.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class Engine:
         budget: Budget | None = None,
         chain_rule: ChainRule = "block",
         exact: bool = False,
+        prefix_files: PrefixFiles | None = None,
     ) -> None:
         self.target = target
         self.drafter = drafter
@@ -84,6 +88,7 @@ class Engine:
         self.budget: Budget = budget or FixedBudget()
         self.chain_rule = chain_rule
         self.exact = exact
+        self.prefix_files = prefix_files
         self._newest: Reply | None = None  # it has the target, until it is over
         self._grammars = Grammars(tokenizer)
         self._at_close: list[weakref.finalize[..., Engine]] = []
@@ -226,7 +231,8 @@ class Engine:
             ValueError: An argument is out of range, or the drafter cannot be copied.
         """
         settings = BatchSettings(batch_size, rows_per_round)
-        prefixes = PrefixCache(prefix_bytes, _MOST_TEXTS * (self.context_length or 0))
+        most = _MOST_TEXTS * (self.context_length or 0)
+        prefixes = PrefixCache(prefix_bytes, most, files=self.prefix_files)
         return self._batch(drafter, settings, self.budget.recorded(0), prefixes)
 
     def _batch(
@@ -275,6 +281,27 @@ class Engine:
         with self._step():
             measure = partial(quick_costs, self.target, DEFAULT_NUM_DRAFT_TOKENS + 1)
             self.budget.begin(self.drafter.name, 0.0, len(self.target), measure)
+
+    def keep_rows(
+        self,
+        tokens: Sequence[int] | None = None,
+        *,
+        label: str = NO_CHAT,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Write the rows of the latest text into `prefix_files`, if there are any.
+
+        `tokens` is a text to whose beginning this is limited; None for no limit. `label` as in
+        `PrefixFiles.add`; `should_stop` is called before each file.
+        """
+        with self._step():
+            target, files = self.target, self.prefix_files
+            if files is None or self._newest is not None:
+                return
+            text, cache = target.history, target.cache
+            length = len(text) if tokens is None else common_length(text, tokens)
+            text = text[: target.reusable(length)]
+            files.add(text, cache.rows, cache.steady, label=label, should_stop=should_stop)
 
     # ---- closing ---------------------------------------------------------------------------
 
@@ -328,7 +355,8 @@ class Engine:
         stop_when: StopWhen,
     ) -> Iterator[Event]:
         with device_turn():
-            batch = OpenBatch(workspace, self.tokenizer, _ALONE)
+            prefixes = PrefixCache(0, files=self.prefix_files)
+            batch = OpenBatch(workspace, self.tokenizer, _ALONE, prefixes=prefixes)
             reply = batch.add(job, stop_when)
             reply.raise_error()
             reply.draft_with(workspace.drafter)

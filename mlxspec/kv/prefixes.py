@@ -9,18 +9,19 @@ the limit, the least recently used leaf is dropped. Only rows of a cache that ca
 a prompt in place of a token: all rows of a chunk are computed together.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
 import mlx.core as mx
 
+from mlxspec.kv.prefix_files import Planes, PrefixFiles
 from mlxspec.kv.steady import CHUNK, Steady
 from mlxspec.kv.storage import GROWTH, blank_rows
 from mlxspec.trace.difference import common_length
 
-Planes = list[mx.array]
-"""Rows of all layers as arrays (1, Hkv, L, D), in the order of `Cache.rows`."""
+_MOST_UNSAVED = 64  # texts that wait for idle time
 
 
 @dataclass(eq=False)
@@ -50,30 +51,58 @@ class Prefix:
     length: int
     planes: Planes  # a copy of its rows, with room for more; empty if `length` is 0
 
+    def rows(self, start: int, end: int) -> Planes:
+        return [plane[:, :, start:end] for plane in self.planes]
+
 
 class PrefixCache:
     """Rows of the prefixes of texts, up to a number of bytes and of tokens.
 
     Tokens count too, because rows of a tiny model are smaller than the Python objects that index
-    them. With `max_bytes` 0 nothing is stored.
+    them. With `max_bytes` 0 nothing is stored. `files` are looked at where they know more.
     """
 
-    def __init__(self, max_bytes: int, max_tokens: float = inf) -> None:
+    def __init__(
+        self, max_bytes: int, max_tokens: float = inf, *, files: PrefixFiles | None = None
+    ) -> None:
         """Start empty."""
         if max_bytes < 0:
             raise ValueError(f"max_bytes must be 0 or more; got {max_bytes}")
         self.max_bytes = max_bytes
         self.max_tokens = max_tokens
-        self._now = 0
+        self._files, self._now = files, 0
         self.clear()
 
     def clear(self) -> None:
         """Forget all texts."""
         self.nbytes = self.num_tokens = 0
         self._roots = dict[Steady | None, _Node]()
+        self._unsaved = deque[tuple[tuple[int, ...], Steady | None]](maxlen=_MOST_UNSAVED)
 
-    def find(self, tokens: Sequence[int], steady: Steady | None = None) -> Prefix:
-        """Return the longest prefix of a text whose rows, of such forwards, are stored."""
+    def find(
+        self, tokens: Sequence[int], steady: Steady | None = None, *, beyond: int = 0
+    ) -> Prefix:
+        """Return the longest prefix of a text whose rows, of such forwards, are stored.
+
+        One of up to `beyond` tokens is of no use, so no file is read for it.
+        """
+        own = self._find(tokens, steady)
+        if self._files is None or own.length == len(tokens):
+            return own
+        below = Prefix(*self._files.find(tokens, steady, max(beyond, own.length)))
+        return below if below.length > own.length else own
+
+    def save(self, should_stop: Callable[[], bool] = lambda: False) -> None:
+        """Write the texts stored since the last call into the files, the newest first."""
+        saved = list[tuple[int, ...]]()
+        while self._files is not None and self._unsaved and not should_stop():
+            tokens, steady = self._unsaved.pop()
+            known = self._find(tokens, steady)
+            if all(text[: len(tokens)] != tokens for text in saved):
+                self._files.add(tokens[: known.length], known.rows, steady, should_stop=should_stop)
+                saved.append(tokens)
+
+    def _find(self, tokens: Sequence[int], steady: Steady | None) -> Prefix:
         parts, length = list[Planes](), 0
         for node, shared in self._walk(tokens, steady):
             parts.append([plane[:, :, :shared] for plane in node.planes])
@@ -97,6 +126,8 @@ class PrefixCache:
         """
         if not self.max_bytes:
             return
+        if self._files is not None:
+            self._unsaved.append((tuple(tokens), steady))
         last, length = self._root(steady), 0
         for node, shared in self._walk(tokens, steady):
             last, length = node, length + shared

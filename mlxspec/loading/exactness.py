@@ -27,7 +27,7 @@ from mlxspec.device.turns import device_turn
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import Say
 from mlxspec.loading.records import Records
-from mlxspec.models.weights import kinds_of_weights
+from mlxspec.models.weights import digest_of_weights, kinds_of_weights
 
 PLAIN = ExactForm({1: 1}, pads_keys=False)
 """Forwards of one row: no draft is verified, so every reply is that of plain decoding."""
@@ -68,6 +68,11 @@ def _key(decoder: Decoder) -> str:
         f"{config.model_type} {sha256(about.encode()).hexdigest()[:16]}, "
         f"{decoder.cache.describe()} cache, {machine_key()}, mlxspec {own}"
     )
+
+
+def rows_key(decoder: Decoder) -> str:
+    """Return what the rows of a text depend on besides its tokens and the kind of forwards."""
+    return f"{_key(decoder)}, weights {digest_of_weights(_module(decoder))}"
 
 
 def _stored(key: str) -> ExactForm | None:

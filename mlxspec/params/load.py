@@ -150,10 +150,17 @@ class Options:
         None,
         # Outside Python the folder is fixed: users say yes or no.
         replace(_NAME_OR_PATH, kind=bool),
-        "keep what the table learns from run to run, on this disk and for you alone; parts of your "
-        "chats can be reconstructed from it (chat keeps it, and copies from its stored chats; "
-        "generate does not)",
+        "keep what the table learns from run to run, and rows of the last chats, on this disk and "
+        "for you alone; your chats can be reconstructed from it (chat keeps it, and copies from "
+        "its stored chats; generate does not)",
         absent={"word": "the table is chosen when a model is loaded"},
+    )
+    prefixes: str | PathLike[str] | None = setting(
+        None,
+        _NAME_OR_PATH,
+        "folder for rows of texts, so that a prompt which begins with one is not read again; those "
+        "texts can be reconstructed from them",
+        absent="a chat keeps them with what it learns, a server with --prefixes",
     )
     exit_threshold: float | None = when_loaded(
         None,
@@ -241,6 +248,7 @@ class OptionsDict(TypedDict, total=False):
     keep: int
     kv_bits: int | None
     learn: str | PathLike[str] | None
+    prefixes: str | PathLike[str] | None
     exit_threshold: float | None
     dtype: str
     port: Port

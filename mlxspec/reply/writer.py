@@ -80,7 +80,7 @@ class ReplyWriter:
         reused = decoder.reusable(common_length(decoder.history, tokens))
         # Hidden states are not stored, so a drafter that needs them reads the whole prompt.
         if not readers and reused < len(tokens):
-            prefix = self._prefixes.find(tokens, decoder.cache.steady)
+            prefix = self._prefixes.find(tokens, decoder.cache.steady, beyond=reused)
             if prefix.length > reused:
                 reused = prefix.length
                 cache = decoder.cache.filled(reused, prefix.planes)

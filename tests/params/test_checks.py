@@ -115,6 +115,7 @@ FIELDS = {
         "keep": whole(),
         "kv_bits": Kind([(4, 4), (np.int64(8), 8), (None, None)], [6, 4.0, "4", True]),
         "learn": or_none(name_or_path),
+        "prefixes": or_none(name_or_path),
         "exit_threshold": or_none(number(1, 0.5, refused=[0, 1.1])),
         "dtype": one_of("auto", "float16", "bfloat16", "float32"),
         "port": one_of("auto", "own", "mlx-lm"),
