@@ -58,8 +58,9 @@ class UserData:
             wake()
 
         self._notify = notify
+        paths = self.paths
         self.store = StoreThread(
-            self.paths.store, self.paths.traces, lambda text: self._notify(text)
+            paths.store, paths.traces, lambda text: self._notify(text), rows=paths.prefixes
         )
         self.store.start()
 

@@ -91,8 +91,9 @@ def options(args: Namespace) -> Options:
     given = _stated(args, (name for name in LOAD_FLAGS if name not in ("model", "learn")))
     if not given.get("drafter"):
         given.pop("drafter", None)
-    if getattr(args, "learn", None):
-        given["learn"] = find_paths(vars(args).get("data_dir")).learned
+    paths = find_paths(vars(args).get("data_dir"))
+    folders = {"learn": paths.learned, "prefixes": paths.prefixes}
+    given |= {name: folder for name, folder in folders.items() if getattr(args, name, None)}
     return Options(**given)
 
 

@@ -14,12 +14,20 @@ def _no_home(monkeypatch):
 
 
 def below(folder):
-    names = ("chats.sqlite3", "learned", "unsent.txt", "settings.toml", "traces", "logs")
+    names = (
+        "chats.sqlite3",
+        "learned",
+        "prefixes",
+        "unsent.txt",
+        "settings.toml",
+        "traces",
+        "logs",
+    )
     return Paths(*(folder / name for name in names))
 
 
 def test_the_platform_has_a_place_for_each_kind(monkeypatch, tmp_path):
-    for kind in ("DATA", "CONFIG", "STATE"):
+    for kind in ("DATA", "CONFIG", "STATE", "CACHE"):
         monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / kind))
     places = find_paths()
     assert places.store.parent.name == places.settings.parent.name == "mlxspec"

@@ -22,6 +22,7 @@ class FakeConversation:
         self.threads = {threading.get_ident()}
         self.gate = threading.Semaphore(1_000_000)
         self.said = []
+        self.kept = []
         self.turns = []
         self.reply_tokens = []
         self.system = None
@@ -66,6 +67,11 @@ class FakeConversation:
             on_run(name)
             runs.append(list(self._events(text or self.said[-1][0], should_stop)))
         return tuple(runs)
+
+    def keep_rows(self, label, *, should_stop):
+        if self.error is not None:
+            raise self.error
+        self.kept.append((label, should_stop()))
 
     def measure_cost(self, *, should_stop):
         return None

@@ -34,9 +34,9 @@ def open_writer(path, clock=None):
     return Writer(connection, clock or steps())
 
 
-def open_recorder(path, notify=pytest.fail):
+def open_recorder(path, notify=pytest.fail, rows=None):
     """A recorder on a store, with the traces of its replies beside it."""
-    return Recorder(open_writer(path), ReplyTraces(path.with_name("traces"), notify))
+    return Recorder(open_writer(path), ReplyTraces(path.with_name("traces"), notify), rows)
 
 
 def open_reader(path):

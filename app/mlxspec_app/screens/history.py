@@ -169,7 +169,7 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
     def action_delete(self) -> None:
         entry = self._chats.entry
         if entry is not None:
-            self._change(lambda recorder: recorder.writer.delete(entry.chat))
+            self._change(lambda recorder: recorder.delete(entry.chat))
             self._deleted.append(entry)
             self._on_deleted(entry.chat)
             said = f"{safe_line(entry.title)} · u restores it"

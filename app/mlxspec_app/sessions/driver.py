@@ -15,6 +15,7 @@ from mlxspec.trace.events import Event, GenerationFailed, TurnStarted
 from mlxspec_app.conversation import events, orders
 from mlxspec_app.conversation.messages import turns_of
 from mlxspec_app.sessions.cost_meter import CostMeter
+from mlxspec_app.text.chat_labels import label_of
 
 if TYPE_CHECKING:
     from mlxspec import Conversation
@@ -196,10 +197,12 @@ class ConversationDriver:
         self._publish(events.RaceFinished(tuple(plain), tuple(drafted)))
 
     def use_idle_time(self, should_stop: ShouldStop) -> float | None:
-        """Measure the cost curve if due, unless stopped, and compare the last reply with plain.
+        """Keep the rows of the chat, measure the cost curve if due, and compare the last reply.
 
-        Returns the speed-up of a reply, once, if it predicts that of new ones.
+        `should_stop` ends the first two. Returns the speed-up over plain decoding of a reply, once,
+        if it predicts that of new ones.
         """
+        self._keep_rows(should_stop)
         if self.meter.is_due and not should_stop():
             self._measure(should_stop)
         compared = self.meter.compare()
@@ -207,6 +210,16 @@ class ConversationDriver:
             return None
         self._publish(compared)
         return compared.speedup if self.meter.counts else None
+
+    def _keep_rows(self, should_stop: ShouldStop) -> None:
+        if isinstance(self._conversation, NoModel) or not self._conversation.turns:
+            return
+        try:
+            label = label_of(self._conversation.turns[0][0])
+            self._conversation.keep_rows(label, should_stop=should_stop)
+        except Exception as error:  # the thread's edge: the chat is only read again next time
+            why = f"the rows of this chat are not kept: {describe(error)}"
+            self._publish(events.SessionNotice(why))
 
     def _measure(self, should_stop: ShouldStop) -> None:
         try:

@@ -4,7 +4,9 @@ A turn adds a message, a reply grows by one piece per round, and a discarded rep
 next one becomes its sibling. A chat without messages adds no row.
 """
 
+from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from mlxspec.trace.events import (
@@ -39,6 +41,7 @@ from mlxspec_app.store.records import (
 )
 from mlxspec_app.store.traces import ReplyTraces
 from mlxspec_app.store.writer import Writer
+from mlxspec_app.text.chat_labels import label_of
 
 _OWN_COLUMNS = ("target", "drafter", "seed", "format")
 
@@ -46,8 +49,10 @@ _OWN_COLUMNS = ("target", "drafter", "seed", "format")
 class Recorder:
     """Writes the chat on the screen, and finds it and others again; for the store's thread."""
 
-    def __init__(self, writer: Writer, traces: ReplyTraces) -> None:
-        self.writer = writer
+    def __init__(self, writer: Writer, traces: ReplyTraces, rows: Path | None = None) -> None:
+        """Write into a store; `rows` is the folder with the rows of the chats, if there is one."""
+        self.writer, self._rows = writer, rows
+        self._deleted = set[str]()  # labels of rows
         self.chat: int | None = None  # before its first message
         self.leaf: int | None = None  # the message that the next one follows
         self.system: str | None = None  # of the next new chat
@@ -133,6 +138,20 @@ class Recorder:
             raise GoneError("this message is not in the store")
         return path[index]
 
+    def delete(self, chat: int) -> None:
+        """Hide a chat, as `Writer.delete` does, and delete its rows: they are computed again."""
+        self.writer.delete(chat)
+        self._deleted |= set(map(label_of, self.writer.questions(chat)))
+        self._delete_rows()
+
+    def _delete_rows(self) -> None:
+        if self._rows is None:
+            return
+        for label in self._deleted:
+            for path in self._rows.glob(f"{label}-*.safetensors"):
+                with suppress(OSError):
+                    path.unlink()
+
     def close(self) -> None:
         """End an open reply as stopped, purge deleted chats, and close the store, in any case."""
         try:
@@ -140,6 +159,7 @@ class Recorder:
             unused = self.writer.purge()
             self._traces.end()
             self._traces.remove(unused)
+            self._delete_rows()  # again: the engine may have written some meanwhile
         finally:
             self.writer.close()
 

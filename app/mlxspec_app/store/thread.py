@@ -53,13 +53,15 @@ class StoreThread:
         traces: Path,
         notify: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        rows: Path | None = None,
     ) -> None:
         """Set up the thread; it opens no file before `start`.
 
-        `traces` is a folder. `notify` is called in the thread with messages for the user.
+        `traces` and `rows` are folders. `notify` is called in the thread with texts for the user.
         """
         self._path = path
-        self._notify = notify
+        self._notify, self._rows = notify, rows
         self._traces = ReplyTraces(traces, notify)
         self._clock = clock
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
@@ -95,7 +97,7 @@ class StoreThread:
     def _run(self) -> None:
         try:
             writer = Writer(open_for_writing(self._path, self._notify))
-            recorder = Recorder(writer, self._traces)
+            recorder = Recorder(writer, self._traces, self._rows)
             try:
                 self._serve(recorder)
             except Exception:

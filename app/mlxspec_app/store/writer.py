@@ -106,6 +106,11 @@ class Writer(Reader):
         self._set_in_chat(chat, "deleted = ?", self._clock())
         self._deleted.add(chat)
 
+    def questions(self, chat: int) -> list[str]:
+        """Return the messages of the user in a chat, of all branches."""
+        sql = "SELECT text FROM message WHERE chat = ? AND role = 'user'"
+        return [text for (text,) in self._rows(sql, (chat,))]
+
     def undelete(self, chat: int) -> None:
         self._set_in_chat(chat, "deleted = NULL")
         self._deleted.discard(chat)

@@ -1,6 +1,7 @@
-"""Labels of a chat in a list: its default title and its age."""
+"""Labels of a chat: its default title and its age in a list, and that of its files of rows."""
 
 from datetime import datetime
+from hashlib import sha256
 
 TITLE_CHARACTERS = 60
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
@@ -11,6 +12,11 @@ def title_of(text: str) -> str:
     """Return the start of the first line that has text, or ""."""
     line = next((" ".join(line.split()) for line in text.splitlines() if line.strip()), "")
     return line if len(line) <= TITLE_CHARACTERS else line[: TITLE_CHARACTERS - 1].rstrip() + "…"
+
+
+def label_of(first_message: str) -> str:
+    """Return the label of the files with the rows of a chat, as in `Conversation.keep_rows`."""
+    return sha256(first_message.encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 
 def ago(then: float, now: float) -> str:

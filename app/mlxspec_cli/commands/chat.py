@@ -51,7 +51,8 @@ def filled_in(args: Namespace, settings: Settings) -> Namespace:
     if args.draft_model is None:  # --draft-model also chooses the drafter
         chosen["drafter"] = expanduser(settings.drafter)
     open_ones = {name: value for name, value in chosen.items() if not is_given(args, name)}
-    return Namespace(**{**vars(args), **open_ones})
+    filled = {**vars(args), **open_ones}
+    return Namespace(**{**filled, "prefixes": filled["learn"]})
 
 
 def _run_plain(args: Namespace) -> int:

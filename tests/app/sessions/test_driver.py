@@ -19,6 +19,7 @@ from mlxspec_app.conversation.orders import (
     SetSystem,
 )
 from mlxspec_app.sessions.driver import ConversationDriver
+from mlxspec_app.text.chat_labels import label_of
 from tests.support.app_live import FakeConversation
 
 
@@ -91,6 +92,24 @@ def test_a_turn_that_was_refused_is_answered_when_it_is_tried_again(told):
     told.do(Regenerate())
     assert told.heard == told.shown == ["no", "re: no"]
     assert not fold(told.news).is_full
+
+
+def test_idle_time_keeps_the_rows_of_the_chat_under_its_first_message(told):
+    told.driver.use_idle_time(never)
+    assert told.listener.kept == []
+    for text in ("one", "two"):
+        told.say(text)
+        told.driver.use_idle_time(never)
+    assert told.listener.kept == [(label_of("one"), False)] * 2
+
+
+def test_rows_that_cannot_be_kept_cost_a_notice_alone(told):
+    told.say("one")
+    told.listener.error = RuntimeError("the disk is full")
+    told.driver.use_idle_time(never)
+    assert [one.message for one in told.news if isinstance(one, SessionNotice)] == [
+        "the rows of this chat are not kept: RuntimeError: the disk is full"
+    ]
 
 
 def test_a_turn_is_edited_where_it_stands_although_one_before_was_refused(told):

@@ -24,6 +24,7 @@ from mlxspec_app.conversation.events import (
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.store.errors import GoneError
 from mlxspec_app.store.records import COMPARISON, Overview, Standing, Version
+from mlxspec_app.text.chat_labels import label_of
 from tests.support.paths import TRACES
 from tests.support.store_files import (
     current,
@@ -312,6 +313,27 @@ def test_traces_go_with_their_chat(tmp_path):
     recorder.writer.delete(deleted)
     recorder.close()
     assert [trace.name for trace in (tmp_path / "traces").iterdir()] == [kept]
+
+
+def test_rows_go_with_their_chat_at_once_and_again_at_the_end(tmp_path):
+    rows = tmp_path / "prefixes"
+    recorder = open_recorder(tmp_path / "chats.sqlite3", rows=rows)
+    record(recorder, exchange("Hello", "Hi"), exchange("Now", "Later"))
+    deleted = recorder.chat
+    record(recorder, ChatCleared(), exchange("Other", "Yes"))
+
+    def write():
+        rows.mkdir(exist_ok=True)
+        for text in ("Hello", "Now", "Other"):
+            (rows / f"{label_of(text)}-9.safetensors").touch()
+
+    left = [f"{label_of('Other')}-9.safetensors"]
+    write()
+    recorder.delete(deleted)
+    assert [path.name for path in rows.iterdir()] == left
+    write()  # as an engine does that was about to
+    recorder.close()
+    assert [path.name for path in rows.iterdir()] == left
 
 
 def test_a_folder_that_takes_no_traces_costs_only_them(tmp_path):
