@@ -63,6 +63,8 @@ def _add_limits(group: argparse._ActionsContainer) -> None:
     option(group, "--prompt-cache-size COUNT", text, type=int)
     text = "memory for beginnings of texts, such as 2GB (1GB)"
     option(group, "--prompt-cache-bytes SIZE", text, type=_bytes, default=10**9)
+    text = "keep rows of the last texts on this disk too, for you alone, 2 GB at most"
+    option(group, "--prefixes", f"{text}; the texts can be reconstructed from them")
     option(group, "--max-waiting COUNT", "requests that may wait, beyond those being answered", 64)
     text = "largest size of a request (16MB)"
     option(group, "--max-body-bytes SIZE", text, type=_bytes, default=16 * 10**6)

@@ -147,6 +147,8 @@ class EngineThread:
         try:
             return self._orders.get(timeout=_IDLE_S)
         except queue.Empty:
+            for loaded in self.shelf.loaded:
+                loaded.batch.save_prefixes(lambda: not self._orders.empty())
             self._give_back()
             return self._orders.get()
 

@@ -82,23 +82,30 @@ def test_trials_of_drafters_are_not_learned(target, tmp_path, monkeypatch):
 
 def asked(line, settings):
     args = build_parser().parse_args(line)
-    return options(args if settings is None else filled_in(args, settings)).learn
+    given = options(args if settings is None else filled_in(args, settings))
+    return given.learn, given.prefixes
 
 
 @pytest.mark.parametrize(
-    ("line", "settings", "learns"),
+    ("line", "settings", "learns", "keeps_rows"),
     [
-        (["chat"], Settings(), True),
-        (["chat"], Settings(learn=False), False),
-        (["chat", "--no-learn"], Settings(), False),
-        (["chat", "--learn"], Settings(learn=False), True),
-        (["generate"], None, False),
-        (["generate", "--learn"], None, True),
+        (["chat"], Settings(), True, True),
+        (["chat"], Settings(learn=False), False, False),
+        (["chat", "--no-learn"], Settings(), False, False),
+        (["chat", "--learn"], Settings(learn=False), True, True),
+        (["generate"], None, False, False),
+        (["generate", "--learn"], None, True, False),
+        (["serve"], None, False, False),
+        (["serve", "--prefixes"], None, False, True),
     ],
 )
-def test_a_chat_learns_unless_told_not_to_and_generate_only_when_asked(line, settings, learns):
-    assert asked(line, settings) == (find_paths().learned if learns else None)
+def test_a_chat_learns_unless_told_not_to_and_others_only_when_asked(
+    line, settings, learns, keeps_rows
+):
+    paths = find_paths()
+    kept = paths.learned if learns else None, paths.prefixes if keeps_rows else None
+    assert asked(line, settings) == kept
 
 
 def test_a_chat_with_data_elsewhere_learns_there(tmp_path):
-    assert asked(["chat", "--data-dir", str(tmp_path)], Settings()) == tmp_path / "learned"
+    assert asked(["chat", "--data-dir", str(tmp_path)], Settings())[0] == tmp_path / "learned"
