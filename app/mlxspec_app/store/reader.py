@@ -59,6 +59,9 @@ _UPWARDS = """
         SELECT parent FROM message JOIN above ON id = node WHERE parent IS NOT NULL
     )
 """
+_SAID = f"""
+    SELECT role, {WHOLE_TEXT} FROM message WHERE id IN (SELECT node FROM above) ORDER BY id
+"""
 # Order by rank alone and put the index in the outer loop: then FTS5 itself sorts, and it makes
 # snippets for the returned rows only, not for every match.
 _SEARCH = """
@@ -167,7 +170,7 @@ class Reader:
         found, left = list[list[tuple[str, str]]](), most_characters
         for leaf, system in leaves:
             branch: list[tuple[str, str]] = [("system", system)] if system else []
-            branch += [(one.role, one.text) for one in self.path_to(leaf)]
+            branch += self._rows(_UPWARDS + _SAID, (leaf,))
             left -= sum(len(text) for _, text in branch)
             if left < 0:
                 break
