@@ -19,7 +19,12 @@ from mlxspec.drafters.table.building import DEFAULT_MAX_BYTES, build_table
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafters.table.file import load_table, save_table
 from mlxspec.drafters.table.rows import StoredRows
-from mlxspec.drafters.table.seed_table import BESIDE_SEED, find_seed_table, is_used_with
+from mlxspec.drafters.table.seed_table import (
+    BESIDE_SEED,
+    SeedTable,
+    find_seed_table,
+    is_used_with,
+)
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel
 from mlxspec.loading.heads.file import drafters_for, fingerprint, own_folder
@@ -82,16 +87,8 @@ def make_own_table(
     there is too little text.
     """
     name = fingerprint(loaded.config, loaded.tokenizer)
-    weights = f"{loaded.name} {loaded.weights} {loaded.revision}"
-    own = f"own-{hashlib.sha256(weights.encode()).hexdigest()[:8]}"
-    text = (folder or cache_folder() / "training" / name) / own
-    spent = 0.0
-    with closing(continue_corpus(loaded, text, SETTINGS)) as writing:
-        while spent < seconds:
-            began = clock()
-            written = next(writing)
-            spent += clock() - began
-            yield TableProgress(min(spent / seconds, 1.0), written.num_tokens)
+    text = (folder or cache_folder() / "training" / name) / _folder_name(loaded)
+    yield from _write(loaded, text, seconds, clock)
     conversations = load_corpus(text, loaded.config.vocab_size) if any(text.iterdir()) else []
     held_out = _answers(conversations)
     if len(held_out) < _FEWEST_HELDOUT:
@@ -116,16 +113,11 @@ def make_own_table(
             wait([building], _PATIENCE_S)
             yield progress
     rows = building.result()
-    arms = ((rows, seed), (before, seed if is_used_with(file) else None))
-    tokens, forwards = 0, [0, 0]
-    for prompt, answer in held_out:
-        for arm, (table, its_seed) in enumerate(arms):
-            drafter = PoolDrafter([SuffixDrafter(), TableDrafter(table, seed_table=its_seed)])
-            tokens_here, needed = count_along(drafter, prompt, answer, _NUM_DRAFT_TOKENS)
-            forwards[arm] += needed
-            yield progress
-        tokens += tokens_here
-    verdict = TableVerdict(tokens / forwards[0], tokens / forwards[1])
+    present_seed = seed if is_used_with(file) else None
+    verdict = TableVerdict(
+        after=(yield from _tokens_a_forward(rows, seed, held_out, progress)),
+        before=(yield from _tokens_a_forward(before, present_seed, held_out, progress)),
+    )
     if verdict.is_better:
         out = out or own_folder() / f"{name}-table.safetensors"
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -137,6 +129,39 @@ def make_own_table(
         }
         save_table(out, rows, vocab_size, tokenizer=loaded.tokenizer.fingerprint, card=card)
     yield verdict
+
+
+def _folder_name(loaded: LoadedModel) -> str:
+    """Return the name of a folder for the text of these weights alone."""
+    weights = f"{loaded.name} {loaded.weights} {loaded.revision}"
+    return f"own-{hashlib.sha256(weights.encode()).hexdigest()[:8]}"
+
+
+def _write(
+    loaded: LoadedModel, text: Path, seconds: float, clock: Callable[[], float]
+) -> Generator[TableProgress]:
+    spent = 0.0
+    with closing(continue_corpus(loaded, text, SETTINGS)) as writing:
+        while spent < seconds:
+            began = clock()
+            written = next(writing)
+            spent += clock() - began
+            yield TableProgress(min(spent / seconds, 1.0), written.num_tokens)
+
+
+def _tokens_a_forward(
+    table: Sequence[StoredRows],
+    seed: SeedTable | None,
+    answers: Sequence[tuple[list[int], list[int]]],
+    progress: TableProgress,
+) -> Generator[TableProgress, None, float]:
+    tokens = forwards = 0
+    for prompt, answer in answers:
+        drafter = PoolDrafter([SuffixDrafter(), TableDrafter(table, seed_table=seed)])
+        said, needed = count_along(drafter, prompt, answer, _NUM_DRAFT_TOKENS)
+        tokens, forwards = tokens + said, forwards + needed
+        yield progress
+    return tokens / forwards
 
 
 def _answers(conversations: Sequence[Conversation]) -> list[tuple[list[int], list[int]]]:
