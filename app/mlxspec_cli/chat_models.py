@@ -5,8 +5,8 @@ two concurrent imports of transformers each see a half-initialised module.
 """
 
 from argparse import Namespace
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from mlxspec.device.memory import usable_gb
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec.errors import MlxspecError
 from mlxspec.params import DEFAULT_MODEL, Options, SamplingParams
-from mlxspec_app.conversation.events import ModelChoice
+from mlxspec_app.conversation.events import ModelChoice, TableProgress
 from mlxspec_app.picker.catalogue import Cards, gigabytes
 from mlxspec_app.sessions.driver import ProgressCallback, ShouldStop
 from mlxspec_app.user.paths import find_paths
@@ -32,6 +32,7 @@ IMPORTING = Lock()
 
 _DEFAULT = "default"
 _CHARACTERS_A_TOKEN = 4
+_TABLE_S = 600  # of writing
 _NAMES = {"cpu": "the CPU", "metal": "the GPU, by Metal", "cuda": "the GPU, by CUDA"}
 
 
@@ -181,14 +182,32 @@ class SessionModels:
         self._change_drafter(None)
         return True
 
+    def make_table(self) -> Generator[TableProgress]:
+        from mlxspec.train.own_table import TableVerdict, make_own_table
+
+        assert self._prepared is not None
+        with closing(make_own_table(self._prepared.context.loaded, _TABLE_S)) as making:
+            for told in making:
+                if isinstance(told, TableVerdict):
+                    if told.is_better:  # the same drafter: nobody waits for `auto` to measure here
+                        self._change_drafter(None, self._prepared.choice.drafter)
+                    self.say(str(told))
+                else:
+                    yield TableProgress(told.share, told.num_tokens)
+
     def release(self) -> None:
         self._prepared = None
 
-    def _change_drafter(self, on_progress: ProgressCallback | None) -> None:
+    def _change_drafter(
+        self, on_progress: ProgressCallback | None, drafter: str | None = None
+    ) -> None:
+        """Build the chosen drafter anew, or another one."""
         from mlxspec.drafting import engines
 
         assert self._prepared is not None
         given = options(self._chosen(self._choice))
+        if drafter is not None:
+            given = replace(given, drafter=drafter)
         with _as_our_error():
             self._prepared = engines.change_drafter(
                 self._prepared,

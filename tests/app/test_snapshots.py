@@ -138,7 +138,7 @@ def history(props):
 
 def models(props):
     state = fold([OPENING, SessionReady()])
-    return ModelsScreen(find_user_data(FOLDER), FakeCatalogue(), state, lambda: None)
+    return ModelsScreen(find_user_data(FOLDER), FakeCatalogue(), state, lambda order: None)
 
 
 def no_model(props):

@@ -144,6 +144,14 @@ class AlternativesFound(SessionEvent):
 
 
 @dataclass(frozen=True)
+class TableProgress(SessionEvent):
+    """How far a table of the model's own text is, which is made while nobody asks."""
+
+    share: float | None  # of the time for writing, 0 to 1; None once it is over or stopped
+    num_tokens: int = 0  # of the text
+
+
+@dataclass(frozen=True)
 class RaceProgress(SessionEvent):
     """A run of a race started, with this drafter; the runs are recorded one after the other."""
 

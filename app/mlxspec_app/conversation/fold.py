@@ -58,6 +58,8 @@ def _apply_session_event(state: ChatState, event: events.SessionEvent) -> None:
     match event:
         case events.LoadProgress():
             state.loading = event
+        case events.TableProgress():
+            state.table = event if event.share is not None else None
         case events.SessionNotice(message, is_trouble):
             (state.notices if is_trouble else state.news).append(message)
         case events.ReplyDiscarded():

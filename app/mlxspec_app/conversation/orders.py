@@ -125,6 +125,14 @@ class Load(Order):
 
 
 @dataclass(frozen=True)
+class MakeTable(Order):
+    """Begin to make a table of the model's own text, or stop that; `TableProgress` follows.
+
+    The session goes on with it while no other order waits, and uses the table if it drafts better.
+    """
+
+
+@dataclass(frozen=True)
 class Stop(Order):
     """End the running reply after its round, and the waiting orders at once."""
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from mlxspec.trace.events import DraftProposed
 from mlxspec_app.conversation.baseline import Baseline
-from mlxspec_app.conversation.events import LoadFailed, LoadProgress, ModelChoice
+from mlxspec_app.conversation.events import LoadFailed, LoadProgress, ModelChoice, TableProgress
 from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.conversation.rounds import Round
 
@@ -27,6 +27,7 @@ class ChatState:
     target: str = ""
     drafter: str = ""
     loading: LoadProgress | None = None
+    table: TableProgress | None = None  # of a table that is being made
     messages: list[Message] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)  # problems, oldest first
     news: list[str] = field(default_factory=list)  # notices that report no problem

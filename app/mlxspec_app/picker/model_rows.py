@@ -3,6 +3,7 @@
 from textual.content import Content
 
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
+from mlxspec_app.conversation.events import TableProgress
 from mlxspec_app.conversation.figures import count, loading_words
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.picker.catalogue import Fetching, gigabytes
@@ -117,6 +118,16 @@ def load_news(state: ChatState) -> Content:
     if state.phase == "loading":
         return Content.styled(loading_words(state.target, state.loading), f"{_PLAIN} bold")
     return load_trouble(state) or Content("")
+
+
+def table_news(table: TableProgress | None) -> Content:
+    """Return the progress of a table of the loaded model's own text."""
+    if table is None or table.share is None:
+        return Content("")
+    words = f"{100 * table.share:.0f} %, {count(table.num_tokens)} tokens"
+    return Content.styled(
+        f"writing text to guess better from: {words}; it waits while you ask", f"{_PLAIN} bold"
+    )
 
 
 def fetch_news(fetching: Fetching | None) -> Content:

@@ -17,9 +17,17 @@ from textual.worker import get_current_worker
 
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec_app.conversation.events import ModelChoice
+from mlxspec_app.conversation.orders import MakeTable, Order, Stop
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.picker.catalogue import Catalogue, Fetching
-from mlxspec_app.picker.model_rows import drafter_facts, fetch_news, load_news, model_facts, trouble
+from mlxspec_app.picker.model_rows import (
+    drafter_facts,
+    fetch_news,
+    load_news,
+    model_facts,
+    table_news,
+    trouble,
+)
 from mlxspec_app.picker.model_shelf import Shelf
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.settings.keys.tables import MODELS
@@ -64,14 +72,14 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
         user_data: UserData,
         catalogue: Catalogue,
         state: ChatState,
-        stop: Callable[[], None],
+        send: Callable[[Order], object],
         *,
         begins_with: str = "models",
     ) -> None:
-        """`stop` stops a download; `begins_with` is the list with the focus: models or drafters."""
+        """`send` takes orders; `begins_with` is the list with the focus: models or drafters."""
         super().__init__()
         self._user_data, self._catalogue = user_data, catalogue
-        self._state, self._stop, self._begins_with = state, stop, begins_with
+        self._state, self._send, self._begins_with = state, send, begins_with
         self._was_fetching = False
         is_loaded = state.phase in ("ready", "busy")
         self._shelf = Shelf(state.choice or ModelChoice(), is_loaded, catalogue.memory_gb)
@@ -110,6 +118,8 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "fetch":
             return self._model is not None and not self._model.is_here and self._fetching is None
+        if action == "make_table":
+            return self._state.phase in ("ready", "busy")
         return action != "stop" or bool(self._fetching or self._state.loading)
 
     @work(thread=True, group="models", exclusive=True)
@@ -135,6 +145,7 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
 
     def _show_news(self) -> None:
         news = load_news(self._state) or fetch_news(self._user_data.fetching)
+        news = news or table_news(self._state.table)
         row = self.query_one("#news", Static)
         row.display = bool(news)
         is_fetching = self._fetching is not None
@@ -183,7 +194,10 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
         if self._fetching is not None:
             self._fetching.is_stopped = True
         else:
-            self._stop()
+            self._send(Stop())
+
+    def action_make_table(self) -> None:
+        self._send(MakeTable())
 
     def action_fetch(self) -> None:
         assert self._model is not None  # `check_action` requires one

@@ -12,7 +12,7 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Generator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from os import PathLike
@@ -25,8 +25,8 @@ from mlxspec.params.table import ADJUSTABLE
 from mlxspec.trace.events import Event
 from mlxspec.trace.file import TraceWriter
 from mlxspec_app.conversation import events
-from mlxspec_app.conversation.events import AnyEvent, ModelChoice
-from mlxspec_app.conversation.orders import Load, Order, Stop
+from mlxspec_app.conversation.events import AnyEvent, ModelChoice, TableProgress
+from mlxspec_app.conversation.orders import Load, MakeTable, Order, Stop
 from mlxspec_app.sessions.driver import (
     ConversationDriver,
     NoModel,
@@ -58,6 +58,9 @@ class Models(Protocol):
 
     def choose_again(self, sampling: SamplingParams, should_stop: ShouldStop) -> bool:
         """Measure which drafter is fastest, unless stopped; return whether it changed."""
+
+    def make_table(self) -> Generator[TableProgress]:
+        """Make a table of the model's own text, step by step, and use it if it drafts better."""
 
     def release(self) -> None:
         """Drop the models, before others are loaded and at the end."""
@@ -96,6 +99,7 @@ class EngineSession:
         self._trace: TraceWriter | None = None
         self._choice = choice or ModelChoice()
         self._loaded: ModelChoice | None = None
+        self._table: Generator[TableProgress] | None = None  # in the making
         self._driver = ConversationDriver(self._publish)
         self._events: deque[AnyEvent] = deque()
         self._queue: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
@@ -154,7 +158,7 @@ class EngineSession:
                 self._trace = TraceWriter(self._trace_path)
             if self._system:
                 self._driver.set_system(self._system)
-            while (task := self._queue.get()) is not None and not self._closing.is_set():
+            while (task := self._next_task()) is not None and not self._closing.is_set():
                 self._carry_out(task)
         # The thread's edge: an error becomes a row on the screen, even one that exits the process.
         except (Exception, SystemExit) as error:
@@ -168,6 +172,27 @@ class EngineSession:
             self._close_trace()
             _leave_mlx()
 
+    def _next_task(self) -> _Task | None:
+        while self._table is not None and self._queue.empty():
+            self._make_table(self._table)
+        return self._queue.get()
+
+    def _make_table(self, table: Generator[TableProgress]) -> None:
+        """Take one step towards a table."""
+        try:
+            self._events.append(next(table))
+        except StopIteration:
+            self._stop_table()
+        except Exception as error:  # the thread's edge: the chat goes on without the table
+            self._stop_table()
+            self.notify(f"no table was made: {describe(error)}")
+
+    def _stop_table(self) -> None:
+        if self._table is not None:
+            self._table.close()
+            self._events.append(TableProgress(None))
+        self._table = None
+
     def _carry_out(self, task: _Task) -> None:
         should_stop = task.cancel.is_set
 
@@ -177,6 +202,8 @@ class EngineSession:
         try:
             if isinstance(task.order, Load):
                 self._load(task.order.choice, should_stop)
+            elif isinstance(task.order, MakeTable):
+                self._begin_or_stop_table()
             else:
                 self._driver.carry_out(task.order, self.settings.params, should_stop)
             speedup = self._driver.use_idle_time(must_yield)
@@ -240,7 +267,15 @@ class EngineSession:
         self._loaded = choice
         self._events.append(events.SessionReady())
 
+    def _begin_or_stop_table(self) -> None:
+        if self._table is not None:
+            self._stop_table()
+        elif self._loaded is not None:
+            self._table = self._models.make_table()
+            self.say("the model writes text of its own while nobody asks: Ctrl+O, t stops it")
+
     def _drop_models(self) -> None:
+        self._stop_table()
         self._driver.switch_to(NoModel())
         self._models.release()
 

@@ -12,7 +12,7 @@ from unittest.mock import ANY
 import pytest
 
 from mlxspec.budget import CostCurve
-from mlxspec.errors import ModelNotFoundError, UnsupportedModelError
+from mlxspec.errors import MlxspecError, ModelNotFoundError, UnsupportedModelError
 from mlxspec.loading import load_model
 from mlxspec.params import SamplingParams
 from mlxspec.trace.difference import Proof
@@ -38,12 +38,14 @@ from mlxspec_app.conversation.events import (
     SessionNotice,
     SessionOpening,
     SessionReady,
+    TableProgress,
 )
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.orders import (
     Branch,
     FindAlternatives,
     Load,
+    MakeTable,
     NewChat,
     Prove,
     Say,
@@ -389,6 +391,67 @@ def test_a_drafter_that_stays_goes_on_and_a_copy_counts_for_nothing(
     assert len(troubles) == num_troubles
     switching.session.close()
     assert len(models.noted) == 1
+
+
+class WritingModels(FakeModels):
+    """Models whose table is never ready, or cannot be made."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps, self.is_closed, self.error = 0, False, None
+
+    def make_table(self):
+        try:
+            while True:
+                self.steps += 1
+                yield TableProgress(0.5, self.steps)
+                if self.error is not None:
+                    raise self.error
+        finally:
+            self.is_closed = True
+
+
+@pytest.fixture
+def writing():
+    live = Live(models=WritingModels())
+    live.until_a(SessionReady)
+    live.session.send(MakeTable())
+    live.until_a(TableProgress)
+    yield live
+    live.session.close()
+
+
+def test_a_table_waits_while_somebody_asks_and_goes_on_afterwards(writing):
+    assert not writing.session.busy
+    writing.say("hi")
+    steps = writing.models.steps
+    writing.until(lambda event: isinstance(event, TableProgress) and event.num_tokens > steps)
+    assert not writing.models.is_closed
+    started = [type(event) for event in writing.news].index(GenerationStarted)
+    ended = [type(event) for event in writing.news].index(GenerationFinished)
+    assert not any(isinstance(event, TableProgress) for event in writing.news[started:ended])
+
+
+def test_the_same_order_ends_a_table(writing):
+    writing.session.send(MakeTable())
+    writing.until(lambda event: isinstance(event, TableProgress) and event.share is None)
+    assert writing.models.is_closed
+    steps = writing.models.steps
+    writing.say("hi")
+    assert writing.models.steps == steps
+
+
+def test_other_models_end_a_table(writing):
+    writing.load("u")
+    assert writing.models.is_closed
+    assert TableProgress(None) in writing.news
+
+
+def test_a_table_that_cannot_be_made_leaves_the_chat(writing):
+    writing.models.error = MlxspecError("too little text")
+    told = writing.until(lambda event: "no table" in getattr(event, "message", ""))
+    assert told == SessionNotice("no table was made: too little text")
+    writing.say("hi")
 
 
 # ---- traces and the end --------------------------------------------------------------------

@@ -10,7 +10,7 @@ from mlxspec.drafting.names import check_drafter
 from mlxspec.params.table import STORED
 from mlxspec_app.commands import CommandError
 from mlxspec_app.conversation.events import ModelChoice
-from mlxspec_app.conversation.orders import Load, Regenerate, Stop
+from mlxspec_app.conversation.orders import Load, Regenerate
 from mlxspec_app.screens.conversation.feed import Feed
 from mlxspec_app.screens.conversation.screen import ConversationScreen
 from mlxspec_app.settings.file import Settings
@@ -82,8 +82,8 @@ class NextReply:
             return
         from mlxspec_app.screens.models import ModelsScreen  # late: it delays the first frame
 
-        stop = lambda: self._feed.send(Stop())  # noqa: E731
-        picker = ModelsScreen(user_data, user_data.catalogue, state, stop, begins_with=begins_with)
+        send = self._feed.send
+        picker = ModelsScreen(user_data, user_data.catalogue, state, send, begins_with=begins_with)
         self._screen.app.push_screen(picker, self.load)
 
     @property

@@ -206,6 +206,9 @@ MODELS = (
            "download the model that is not here yet, while you chat"),
     _shown("models.measure", "m", "measure_again", "Measure again",
            "measure again which drafter is fastest here, and load it"),
+    _shown("models.table", "t", "make_table", "Learn it",
+           "let the loaded model write ten minutes of text while nobody asks, to guess better "
+           "from; again: stop"),
     _shown("models.stop", "s", "stop", "Stop download", "stop the download"),
     Binding("ctrl+c", "dismiss(None)", "Back", show=False, priority=True),
 )  # fmt: skip
