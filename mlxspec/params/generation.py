@@ -78,8 +78,9 @@ class GenerationParams:
             the reasoning, and then its answer. The mark's tokens cost no forward of their own.
             Tokens before it are those without a limit. With 0 a chat template that has the switch
             `enable_thinking` turns reasoning off itself. A model that does not reason ignores it.
-        stop_repeats: The reply ends when its last 128 tokens or more are four or more exact copies
-            of one passage. Every token up to there has the distribution that it has without.
+        stop_repeats: The reply ends when its last 128 tokens or more are four or more copies of one
+            passage, which may differ by a word. Every token up to there has the distribution
+            that it has without.
         chain_rule: Sampled trees have a rule of their own. None for the engine's rule.
         exact_seed: Sampling drafters use the noise of the target's draws, and the match rule
             verifies their drafts (Daliri et al. 2024, https://arxiv.org/abs/2408.07978). At
@@ -137,7 +138,7 @@ class GenerationParams:
         word="think",
         noun="COUNT",
     )
-    stop_repeats: bool = setting(False, SWITCH, "end a reply that repeats itself word for word")
+    stop_repeats: bool = setting(False, SWITCH, "end a reply that repeats itself without end")
     num_draft_tokens: int = setting(
         DEFAULT_NUM_DRAFT_TOKENS,
         whole_number(f"from 0 (plain decoding) to {MAX_DRAFT_TOKENS}", most=MAX_DRAFT_TOKENS),
