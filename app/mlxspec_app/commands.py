@@ -90,7 +90,7 @@ COMMANDS = (
     Command("chats", "list all chats", aliases=("history",)),
     Command("search", "search all chats", "WORDS", does="chats"),
     Command("find", "search this chat", "[WORDS]"),
-    Command("continue", "continue the previous chat"),
+    Command("continue", "continue the last reply where its limit cut it, else the previous chat"),
     Command("rename", "rename this chat", "TITLE"),
     Command("stop", "stop the reply"),
     Command("verify", "decode the last reply again without drafts and compare"),

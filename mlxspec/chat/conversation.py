@@ -88,7 +88,7 @@ class Conversation(History):
             turn: Index of the turn in `turns`.
             position: Index among the tokens of the reply; earlier tokens are kept.
             token: Token id for that position, such as one of `alternatives`.
-            params: Settings; `max_tokens` counts the kept tokens too.
+            params: Settings; `max_tokens` counts new tokens only.
             should_stop: As in `reply`.
             stop_when: As in `reply`, called with the kept tokens too.
 
@@ -102,6 +102,24 @@ class Conversation(History):
         kept = [*one.tokens[:position], checks.whole("token", token)]
         earlier = self._exchanges[:turn]
         return self._ask(earlier, one.asked, params, should_stop, stop_when, kept)
+
+    def resume(
+        self,
+        params: GenerationParams | None = None,
+        *,
+        should_stop: Callable[[], bool] = lambda: False,
+        stop_when: StopWhen = never,
+    ) -> Iterator[Event]:
+        """Go on with the last reply, which its limit or the user ended: all its tokens are kept.
+
+        With its settings and seed, the text is that of one longer reply. The rest is as in
+        `branch`.
+        """
+        if not self._exchanges:
+            raise ValueError("there is no reply to continue: send a message first")
+        one = self._known(len(self._exchanges) - 1)
+        earlier = self._exchanges[:-1]
+        return self._ask(earlier, one.asked, params, should_stop, stop_when, list(one.tokens))
 
     def prove(
         self,
@@ -224,7 +242,9 @@ class Conversation(History):
         kept: Sequence[int] = (),
     ) -> Iterator[Event]:
         """Start a turn after `earlier`; from its first event on, these are the chat's exchanges."""
-        exchange = self._next_exchange(earlier, asked, _settings(params))
+        settings = _settings(params)
+        settings = replace(settings, max_tokens=len(kept) + settings.max_tokens)
+        exchange = self._next_exchange(earlier, asked, settings)
         generate = partial(self.engine.generate, should_stop=should_stop, stop_when=stop_when)
         events = generate(exchange.prompt, exchange.params, kept=kept)
         return self._follow([*earlier, exchange], events, self._state())

@@ -172,16 +172,21 @@ class History:
 
     def _written(self, turn: int, position: int) -> Exchange:
         """Return a turn whose reply has a token at a position; raise ValueError otherwise."""
+        one = self._known(turn)
+        if not 0 <= checks.whole("position", position) < len(one.tokens):
+            raise ValueError(f"there is no token {position}; the reply has {len(one.tokens)}")
+        return one
+
+    def _known(self, turn: int) -> Exchange:
+        """Return a turn whose reply is known by its tokens; raise ValueError otherwise."""
         if not 0 <= checks.whole("turn", turn) < len(self._exchanges):
             raise ValueError(f"there is no turn {turn}; the chat has {len(self._exchanges)}")
         one = self._exchanges[turn]
         if one.reply and not one.tokens:
             raise ValueError(
                 "this reply was written in another session or with another model, and only its "
-                "text is known: write it again to see what else was possible"
+                "text is known, not its tokens: write it again first"
             )
-        if not 0 <= checks.whole("position", position) < len(one.tokens):
-            raise ValueError(f"there is no token {position}; the reply has {len(one.tokens)}")
         return one
 
     def _spelling(self, text: str, tokens: Sequence[int]) -> list[int]:

@@ -11,6 +11,7 @@ from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import (
     Alternative,
     EmittedToken,
+    GenerationFailed,
     GenerationFinished,
     GenerationStarted,
     PlainDecoded,
@@ -22,6 +23,7 @@ from mlxspec_app.conversation.events import AlternativesFound, ChatCut, ReplyDis
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.orders import Branch, FindAlternatives
 from mlxspec_app.conversation.tokens import facts_of
+from mlxspec_app.conversation.views import VIEWS
 from mlxspec_app.export import film, html, markdown, svg
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.events_of import events_of
@@ -100,7 +102,6 @@ async def look_and_pick(driver, steps_back):
 
 async def test_a_reply_branches_where_one_chooses_and_again_after_the_chat_is_reopened(tmp_path):
     async with live_chat(tmp_path) as driver:
-        await driver.say("/view xray")
         await driver.say("abc")
         await until(driver, is_answered)
         await driver.say("de")
@@ -112,7 +113,7 @@ async def test_a_reply_branches_where_one_chooses_and_again_after_the_chat_is_re
         await until(driver, lambda state: state.reply is not first and is_answered(state))
         reply = driver.screen.state.reply
         assert reply.tokens[: place + 1] == [*first.tokens[:place], token]
-        assert len(reply.tokens) == 10
+        assert len(reply.tokens) == place + 1 + 10  # only new tokens count against the limit
         assert [token.token for token in reply.kept.emit] == reply.tokens[: place + 1]
         assert [message.role for message in driver.screen.state.messages][-1:] == ["assistant"]
         await until(driver, lambda state: "< 2/2" in driver.shown)  # a sibling of the first one
@@ -131,6 +132,38 @@ async def test_a_reply_branches_where_one_chooses_and_again_after_the_chat_is_re
         await until(driver, lambda state: "< 3/3" in driver.shown)
 
 
+async def test_a_reply_that_met_its_limit_goes_on_as_the_same_message(tmp_path):
+    async with live_chat(tmp_path) as driver:
+        await driver.say("abc")
+        await until(driver, is_answered)
+        first = driver.screen.state.reply
+        assert "met its token limit: /continue goes on" in driver.shown
+        await driver.say("/continue")
+        await until(driver, lambda state: state.reply is not first and is_answered(state))
+        roles = [message.role for message in driver.screen.state.messages]
+        assert roles == ["user", "assistant"]
+        assert driver.screen.state.reply.tokens[:10] == first.tokens
+        assert len(driver.screen.state.reply.tokens) == 20
+
+
+@pytest.mark.parametrize(
+    ("events", "is_cut"),
+    [
+        (EVENTS, True),
+        (EVENTS[:-1], False),
+        ([*EVENTS[:-1], GenerationFinished(0.3, "cancelled")], True),
+        ([*EVENTS[:-1], GenerationFinished(0.3, "stop")], False),
+        ([*EVENTS[:-1], GenerationFinished(0.3, "repeating")], False),
+        ([*EVENTS[:-1], GenerationFailed(0.3, "out of memory")], True),
+        ([*EVENTS[:2], GenerationFailed(0.3, "no room")], False),
+        ([*EVENTS, TurnStarted("system", "be kind")], True),
+        ([*EVENTS, TurnStarted("user", "more")], False),
+    ],
+)
+def test_only_the_last_reply_is_cut_and_only_where_it_did_not_end_by_itself(events, is_cut):
+    assert (fold(events).cut_reply is not None) == is_cut
+
+
 FOUND = (Alternative(5, " sea", 0.5, 0.75), Alternative(6, " lake", 0.25, 0.25))
 
 
@@ -146,13 +179,12 @@ async def found():
         yield driver, session
 
 
-async def test_arrows_mark_a_token_in_the_x_ray_alone_and_scroll_without_any():
+@pytest.mark.parametrize("view", VIEWS)
+async def test_arrows_mark_a_token_in_every_view_and_enter_branches_there(view):
     async with found() as (driver, session):
-        inspector = driver.screen.query_one(Inspector)
-        await press(driver, "down")
-        assert inspector.chosen is None
-        await press(driver, "f2", "down", "down", "up")
-        assert inspector.chosen == FOUND[0]
+        driver.screen.enter(f"/view {view.name}")
+        await press(driver, "down", "down", "up")
+        assert driver.screen.query_one(Inspector).chosen == FOUND[0]
         await press(driver, "enter")
         assert session.orders[-1] == Branch(0, 4, 5)
         session.news.append(AlternativesFound(0, 4, message="the grammar forbids token 5"))

@@ -1,5 +1,7 @@
 """A reply that begins with kept tokens: what follows is the target's, after prompt and these."""
 
+from dataclasses import replace
+
 import pytest
 
 from mlxspec.chat.conversation import Conversation
@@ -56,8 +58,8 @@ def best_after(prompt, reply, sampling):
 
 
 def plain_from(prompt, reply, sampling):
-    """The greedy reply to a prompt from its first tokens on, each computed from nothing."""
-    while len(reply) < MOST:
+    """The greedy reply to a prompt, as many new tokens as allowed, each computed from nothing."""
+    for _ in range(MOST):
         reply = [*reply, best_after(prompt, reply, sampling)[0]]
     return reply
 
@@ -88,7 +90,40 @@ def test_the_same_token_with_the_same_seed_gives_the_reply_again(drafter):
     conversation = chat(drafter())
     said = emitted(conversation.reply("abcab", params))
     for place in (0, PLACE, MOST - 1):
-        assert emitted(conversation.branch(0, place, said[place], params)) == said
+        assert emitted(conversation.branch(0, place, said[place], params))[:MOST] == said
+
+
+@pytest.mark.parametrize("drafter", [SuffixDrafter, lambda: RandomTrees(24)])
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_a_reply_that_is_resumed_is_one_longer_reply(drafter, is_restored):
+    conversation = chat(drafter())
+    said = emitted(conversation.reply("abcab", params_of()))
+    if is_restored:
+        conversation = chat(drafter())
+        conversation.restore([("abcab", ToyChat().decode(said))], tokens=[said])
+    for _ in range(2):
+        said = plain_from(ToyChat().encode("uabcabvw"), said, SAMPLINGS["greedy"])
+        assert emitted(conversation.resume(params_of())) == said
+    assert conversation.turns == [("abcab", ToyChat().decode(said))]
+    assert conversation.prove().is_identical
+
+
+def test_a_sampled_reply_is_resumed_with_the_numbers_that_a_longer_one_draws():
+    sampling = SamplingParams(temperature=1.2, logit_bias=BIAS, presence_penalty=0.4)
+    short, long = (GenerationParams(max_tokens=n, sampling=sampling, seed=7) for n in (9, 23))
+    whole = emitted(chat(NoDrafter()).reply("abcab", long))
+    conversation = chat(SuffixDrafter())
+    list(conversation.reply("abcab", short))
+    assert emitted(conversation.resume(replace(long, max_tokens=14))) == whole
+
+
+def test_only_a_reply_that_is_there_is_resumed():
+    conversation = chat(NoDrafter())
+    with pytest.raises(ValueError, match="send a message first"):
+        conversation.resume()
+    conversation.restore([("abc", "de")])
+    with pytest.raises(ValueError, match="another session"):
+        conversation.resume()
 
 
 def test_kept_tokens_are_told_at_once_and_in_no_other_figure(written):
@@ -100,7 +135,7 @@ def test_kept_tokens_are_told_at_once_and_in_no_other_figure(written):
     assert {token.kind for token in kept.emit} == {"kept"}
     assert event_from_json(event_to_json(kept)) == kept
     stats = end_of(events).stats
-    assert (stats["kept_tokens"], stats["generated_tokens"]) == (PLACE + 1, MOST - PLACE - 1)
+    assert (stats["kept_tokens"], stats["generated_tokens"]) == (PLACE + 1, MOST)
     assert sum(stats["kinds"].values()) == stats["generated_tokens"]
     assert "kept" not in stats["kinds"]
     assert "".join(map(text_of, events)) == conversation.turns[0][1]

@@ -24,7 +24,7 @@ from mlxspec.params import GenerationParams, SamplingParams
 from tests.engine.test_interrupts import DRAFTERS
 from tests.support.model_folders import save_folder
 from tests.support.pairwise import each_value
-from tests.support.tiny import ToyTokenizer, make_cache, tiny_model
+from tests.support.tiny import ToyTokenizer, emitted, make_cache, tiny_model
 from tests.support.tiny_adapted import SETTINGS, adapted
 from tests.support.told_bits import ToldBits, bits_of
 
@@ -96,6 +96,18 @@ def test_a_reply_does_not_depend_on_what_is_cached():
     chat = [*LONG, *(token for token, _ in first), 1, 2]
     assert bits_of(used, chat, params) == bits_of(fresh(), chat, params)
     assert bits_of(used, LONG, params) == first
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_a_reply_that_goes_on_behind_its_limit_has_the_bits_of_a_longer_one(is_cached):
+    model, params = MODELS["float32"], PARAMS["sampled"]
+    fresh = partial(engine_of, model, make_drafter=lambda target: SuffixDrafter())
+    whole, used = bits_of(fresh(), LONG, params), fresh()
+    kept = [token for token, _ in bits_of(used, LONG, replace(params, max_tokens=17))]
+    told = ToldBits(params)
+    events = (used if is_cached else fresh()).generate(LONG, told.params, kept=kept)
+    assert emitted(events) == [token for token, _ in whole]
+    assert told.bits == whole[17:]
 
 
 def test_a_prompt_is_read_again_only_from_its_last_whole_chunk_on():

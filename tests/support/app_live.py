@@ -59,6 +59,12 @@ class FakeConversation:
         self.said.append(("branch", turn, position, token, params))
         return self._events("again", should_stop)
 
+    def resume(self, params, *, should_stop):
+        if self.error is not None:
+            raise self.error
+        self.said.append(("on", params))
+        return self._events(self.said[0][0], should_stop)
+
     def race(self, text, params, *, should_stop, on_run):
         if self.error is not None:
             raise self.error

@@ -76,6 +76,13 @@ class SessionNotice(SessionEvent):
 
 
 @dataclass(frozen=True)
+class OrderRefused(SessionEvent):
+    """An order that the session had to wait for is impossible; nothing has changed."""
+
+    message: str
+
+
+@dataclass(frozen=True)
 class ReplyDiscarded(SessionEvent):
     """The last reply is written again: its text no longer counts."""
 

@@ -62,6 +62,9 @@ def _apply_session_event(state: ChatState, event: events.SessionEvent) -> None:
             state.table = event if event.share is not None else None
         case events.SessionNotice(message, is_trouble):
             (state.notices if is_trouble else state.news).append(message)
+        case events.OrderRefused(message):
+            state.phase = "ready"
+            state.notices.append(message)
         case events.ReplyDiscarded():
             _discard(state)
         case events.ChatCleared():

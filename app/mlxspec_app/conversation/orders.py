@@ -44,6 +44,11 @@ class Regenerate(Writing):
 
 
 @dataclass(frozen=True)
+class Resume(Writing):
+    """Go on with the last reply; `ReplyDiscarded` comes first, or `OrderRefused` alone."""
+
+
+@dataclass(frozen=True)
 class Edit(Writing):
     """Replace a user turn and all that followed; `ChatCut` comes first."""
 

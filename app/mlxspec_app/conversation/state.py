@@ -11,7 +11,7 @@ from typing import Literal
 from mlxspec.trace.events import DraftProposed
 from mlxspec_app.conversation.baseline import Baseline
 from mlxspec_app.conversation.events import LoadFailed, LoadProgress, ModelChoice, TableProgress
-from mlxspec_app.conversation.messages import Message, Reply
+from mlxspec_app.conversation.messages import Message, Reply, without_system
 from mlxspec_app.conversation.rounds import Round
 
 Phase = Literal["loading", "ready", "busy", "failed"]
@@ -50,6 +50,14 @@ class ChatState:
     def reply(self) -> Reply | None:
         """The last reply, finished or not."""
         return next((m for m in reversed(self.messages) if isinstance(m, Reply)), None)
+
+    @property
+    def cut_reply(self) -> Reply | None:
+        """The last message, if it is a reply that its limit, the user or a crash ended."""
+        last = next(reversed(without_system(self.messages)), None)
+        if not (isinstance(last, Reply) and last.is_finished and last.tokens):
+            return None
+        return last if last.reason in ("length", "cancelled", None) else None
 
     @property
     def is_empty(self) -> bool:

@@ -80,6 +80,8 @@ class ConversationDriver:
                 self._reply(text, params, should_stop)
             case orders.Regenerate():
                 self._regenerate(params, should_stop)
+            case orders.Resume():
+                self._resume(params, should_stop)
             case orders.Edit(turn, text):
                 self._conversation.cut(self._own_turn(turn))
                 self._cut_to(turn)
@@ -132,6 +134,15 @@ class ConversationDriver:
             self._reply(self._refused, params, should_stop)
         else:
             self._answer("", lambda: self._model.regenerate(params, should_stop=should_stop))
+
+    def _resume(self, params: GenerationParams, should_stop: ShouldStop) -> None:
+        try:
+            reply = self._model.resume(params, should_stop=should_stop)
+        except (ValueError, MlxspecError) as error:
+            self._publish(events.OrderRefused(str(error)))
+            return
+        self._publish(events.ReplyDiscarded())
+        self._answer("", lambda: reply)
 
     def _branch(
         self, order: orders.Branch, params: GenerationParams, should_stop: ShouldStop

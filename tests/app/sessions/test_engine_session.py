@@ -31,6 +31,7 @@ from mlxspec_app.conversation.events import (
     LoadFailed,
     LoadProgress,
     ModelChoice,
+    OrderRefused,
     ProofFinished,
     ProofProgress,
     ReplyDiscarded,
@@ -48,6 +49,7 @@ from mlxspec_app.conversation.orders import (
     MakeTable,
     NewChat,
     Prove,
+    Resume,
     Say,
     Stop,
 )
@@ -238,6 +240,19 @@ def test_a_branch_is_of_the_turn_that_the_model_knows_and_a_refused_one_changes_
     live.until_a(GenerationFinished)
     assert conversation.said[-1] == ("branch", 0, 3, 5, PARAMS)
     assert live.news[:2] == [ChatCut(2), ReplyDiscarded()]
+
+
+def test_a_reply_goes_on_in_place_of_its_cut_form_unless_the_model_refuses(live):
+    live.say("hi")
+    live.conversation.error = ValueError("only its text is known")
+    live.session.send(Resume())
+    assert live.until_a(OrderRefused).message == "only its text is known"
+    assert not any(isinstance(event, ReplyDiscarded) for event in live.news)
+    live.conversation.error = None
+    live.session.send(Resume())
+    live.until_a(GenerationFinished)
+    assert live.conversation.said[-1] == ("on", PARAMS)
+    assert live.news[0] == ReplyDiscarded()
 
 
 # ---- other models --------------------------------------------------------------------------

@@ -29,6 +29,8 @@ def is_possible(action: str, state: ChatState) -> bool:
             return state.choice is not None  # without a model, /retry loads the models again
         case "regenerate":
             return is_ready and bool(without_system(state.messages))
+        case "resume":
+            return is_ready and state.cut_reply is not None
         case "new_chat" | "edit" | "fork":
             return not state.is_empty
     return True

@@ -16,7 +16,7 @@ from textual.binding import BindingType
 from mlxspec.errors import TraceError
 from mlxspec_app.conversation.events import AnyEvent, RaceFinished
 from mlxspec_app.conversation.messages import Hit, Reply, find_words
-from mlxspec_app.conversation.orders import Prove, SetSystem, Stop
+from mlxspec_app.conversation.orders import Prove, Resume, SetSystem, Stop
 from mlxspec_app.conversation.orders import Race as RunRace
 from mlxspec_app.conversation.tokens import Step
 from mlxspec_app.picker.catalogue import Cards
@@ -81,7 +81,6 @@ class ChatScreen(ConversationScreen):
         self.action_version = self.chats.step
         self.action_version_of = self.chats.step_at
         self.action_new_chat = self.chats.begin_new
-        self.action_continue = self.chats.open_last
         self.action_rename = self.chats.rename
         self.action_chats = self.chats.choose
         self.action_regenerate = self._next_reply.regenerate
@@ -261,6 +260,13 @@ class ChatScreen(ConversationScreen):
             self.outbox.return_to_prompt()
             self.show_now()
         return True
+
+    def action_continue(self) -> None:
+        """Go on with the last reply if it was cut, else with the previous chat."""
+        if is_possible("resume", self.state):
+            self.feed.send(Resume())
+        else:
+            self.chats.open_last()
 
     def action_verify(self) -> None:
         self.feed.send(Prove())

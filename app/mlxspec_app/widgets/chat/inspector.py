@@ -1,7 +1,7 @@
 """The token inspector: the kind of a token, the draft tokens it beat, and its alternatives.
 
 The alternatives, what else the model could have written there, cost a forward: they are shown on
-request only. In the X-ray the user can mark one and choose it.
+request only. The user can mark one and choose it.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class Inspector(Widget):
 
     def set_view(self, view: View) -> None:
         """Use the terms of a view: those of the field in the X-ray, plain words elsewhere."""
-        self._view, self._marked = view, None
+        self._view = view
         self.refresh(layout=True)
 
     def show(self, facts: TokenFacts | None) -> None:
@@ -57,8 +57,7 @@ class Inspector(Widget):
 
     @property
     def _choices(self) -> Sequence[Alternative]:
-        """The alternatives that can be chosen; none outside the X-ray."""
-        return () if self._others is None or self._view.is_rendered else self._others.found
+        return () if self._others is None else self._others.found
 
     def pick(self, step: Step) -> bool:
         """Mark the next or the previous alternative; return whether there are any."""

@@ -9,13 +9,14 @@ from mlxspec_app.text.safe_text import safe_line
 
 _MOST_NOTICES = 3
 _MOST_QUEUED = 3
+_RESUME = "\u00b7 the reply met its token limit: /continue goes on"
 
 
 class NoticeRows(Static):
     """Shows the last notices and the queue; hidden if both are empty."""
 
     def __init__(self, *, can_adjust: bool = False) -> None:
-        """With `can_adjust`, advice names the command to use."""
+        """With `can_adjust`, rows name the commands that help."""
         super().__init__()
         self._rows: list[Content] = []
         self._can_adjust = can_adjust
@@ -23,11 +24,15 @@ class NoticeRows(Static):
     def show(self, state: ChatState) -> None:
         rows = [*_troubles(state), *_stopping(state)]
         rows += [_note(f"\u00b7 {safe_line(news)}") for news in state.news[-_MOST_NOTICES:]]
-        rows += [*self._advice(state), *_queued(state.queue)]
+        rows += [*self._hint(state), *self._advice(state), *_queued(state.queue)]
         if rows != self._rows:
             self._rows = rows
             self.display = bool(rows)
             self.update(Content("\n").join(rows))
+
+    def _hint(self, state: ChatState) -> list[Content]:
+        cut = state.cut_reply if self._can_adjust and state.phase == "ready" else None
+        return [_note(_RESUME)] if cut is not None and cut.reason == "length" else []
 
     def _advice(self, state: ChatState) -> list[Content]:
         slowdown = state.baseline.slowdown(state.reply)
