@@ -10,12 +10,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 LINTERS := $(VENV)/linters
+SITE := $(VENV)/site
 ASK_NO_DEVICE := app campaigns cli house llm_plugin params server trace
 SUDO := $(shell test "$$(id -u)" = 0 || echo sudo -n)
 HAS_FAST_BLAS := env -u MLXSPEC_BLAS $(BIN)/python -c \
 	'import sys; from mlxspec.device import backend; sys.exit(backend.facts().is_stock_blas)'
 
-.PHONY: chat test test-slow test-gpu-facts docs lint model openblas
+.PHONY: chat test test-slow test-gpu-facts docs site lint model openblas
 
 chat: $(INSTALLED) openblas model
 	@$(BIN)/mlxspec chat
@@ -36,6 +37,10 @@ test-gpu-facts: $(INSTALLED) openblas model
 # The manual as a page: all keys, commands, flags and settings.
 docs: $(INSTALLED)
 	$(BIN)/mlxspec man --markdown > docs/manual.md
+
+# The documentation as a site, in build/site.
+site: $(SITE)
+	$(BIN)/mkdocs build --config-file docs/site/mkdocs.yml
 
 lint: $(LINTERS)
 	$(BIN)/ruff format --check .
@@ -59,6 +64,10 @@ $(INSTALLED): pyproject.toml
 
 $(LINTERS): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[lint]'
+	@touch $@
+
+$(SITE): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[site]'
 	@touch $@
 
 # Fetched once into the user's cache folder.
