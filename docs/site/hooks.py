@@ -1,9 +1,10 @@
-"""The pages of the site that lie elsewhere in the repository, and those that a command prints."""
+"""The pages of the site that lie elsewhere in the repository, and those that a command makes."""
 
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -20,11 +21,11 @@ KEPT = (
     "docs/examples/*.py",
 )
 RUNS = ("assets/code-plain.jsonl", "assets/code.jsonl")
-PRINTED = {  # by commands that need neither a model nor MLX
-    "docs/manual.md": ("man", "--markdown"),
-    "chat.html": ("export", "assets/chat.jsonl", "--html", "-"),
-    "race.html": ("race", *RUNS, "--html", "-"),
+WRITTEN = {  # by commands that need neither a model nor MLX
+    "chat.html": ("export", "assets/chat.jsonl", "--html"),
+    "race.html": ("race", *RUNS, "--html"),
 }
+MANUAL = "docs/manual.md"
 SCRIPTS = "docs/examples/README.md"
 
 
@@ -33,8 +34,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path in kept():
         name = path.relative_to(ROOT).as_posix()
         files.append(File.generated(config, name, abs_src_path=str(path)))
-    for name, arguments in PRINTED.items():
-        files.append(File.generated(config, name, content=printed(arguments)))
+    with TemporaryDirectory() as folder:
+        for name, arguments in WRITTEN.items():
+            said(*arguments, f"{folder}/{name}")
+            page = Path(folder, name).read_bytes()
+            files.append(File.generated(config, name, content=page))
+    files.append(File.generated(config, MANUAL, content=said("man", "--markdown")))
     files.append(File.generated(config, SCRIPTS, content=scripts()))
     return files
 
@@ -46,11 +51,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def kept() -> Iterator[Path]:
     """Yield the files of the repository that are pages or pictures of the site."""
-    manual = ROOT / "docs" / "manual.md"  # of `make docs`; here it is printed anew
-    return (path for pattern in KEPT for path in sorted(ROOT.glob(pattern)) if path != manual)
+    old = ROOT / MANUAL  # of `make docs`; here it is printed anew
+    return (path for pattern in KEPT for path in sorted(ROOT.glob(pattern)) if path != old)
 
 
-def printed(arguments: tuple[str, ...]) -> str:
+def said(*arguments: str) -> str:
     """Return what a command of mlxspec prints."""
     command = (str(Path(sys.executable).with_name("mlxspec")), *arguments)
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
