@@ -4,7 +4,7 @@ If the drafter has its probabilities on the host, it grows its tree first, and t
 are verified. If the device drafts, the budget chooses the number of nodes in advance, from earlier
 acceptance: nothing waits for the device, and no sample has an influence. If no draft pays, the
 rounds are plain. Probes, of a drafter that did not pay and of stale widths, may cost 1 % of the
-time.
+time. Where speeds are compared, plain rounds between drafted ones may cost another 2 %.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,6 +19,10 @@ from mlxspec.drafts.round import Round
 _EXPLORED = 0.01  # share of the time that probes may lose
 _AT_FIRST = 2.0  # allowance for probes of a new budget, in plain rounds: its costs may be wrong
 _MAX_SAVED_UP = 8.0  # limit of the allowance for probes, in plain rounds: no probe loses more
+_COMPARED = 0.02  # share of the time that plain rounds for comparison may lose
+_LEAST_LOSS = 0.1  # of such a round, in plain rounds: where drafts hardly pay it is rare, too
+_APART = 6  # rounds with a draft between two plain ones that are compared with them
+_KEPT = 0.98  # weight of earlier drafted rounds after each new one: a lucky one tells little
 _RATE = 0.1  # weight of one round in a moving mean
 _STOPPED = 50.0  # times the cost of a forward: the computer slept or the program was suspended
 _FIRST_ASKED = 4  # nodes of a draft until its cost is recorded
@@ -36,6 +40,7 @@ class Budget:
     """
 
     looks_ahead = False
+    compares = False  # whether to add plain rounds, so that a reply shows its speed-up
     # Returns the width of the forward over a number of rows, where not every width is exact.
     fit: Callable[[int], int] | None = None
 
@@ -95,6 +100,7 @@ class _Estimates:
     draft_cost: DraftCost = field(default_factory=DraftCost)  # of a draft on the device
     draft_ms: float = 0.0  # mean milliseconds of a draft on the host
     saved_ms: float = 0.0  # mean milliseconds that a draft saved per round
+    drafted: tuple[float, float] = (0.0, 0.0)  # decayed sums of milliseconds, and of tokens
 
 
 class MeasuredBudget(Budget):
@@ -116,6 +122,9 @@ class MeasuredBudget(Budget):
         self._curve: CostCurve | FittedCurve | None = None
         self._context = 0
         self._allowance = _AT_FIRST  # plain rounds that probes may lose
+        self._earned = 0.0  # plain rounds that those for comparison may lose
+        self._num_drafted = 0  # rounds with a draft since the last plain one
+        self._is_compared = False  # whether the round that was asked for last is one for comparison
         self._was_stopped = False
         self._grown: Draft | None = None  # before it was cut
 
@@ -127,7 +136,7 @@ class MeasuredBudget(Budget):
         if measure is not None and self.costs.bucket(context) not in self.costs.curves:
             self.costs.add(context, measure())
         self._go_to(context)
-        self._grown = None
+        self._grown, self._is_compared = None, False
 
     def record(self, context: int, curve: CostCurve) -> None:
         recorded = self.costs.measured(context)
@@ -140,6 +149,8 @@ class MeasuredBudget(Budget):
         now, curve = self._now, self._curve
         if curve is None or not limit:
             return limit
+        if self.compares and self._compares_next(now, curve):
+            return 0
         if now.is_grown:
             return limit if self._affords(-now.saved_ms) else 0
         gains = now.index_rates.gains(limit)
@@ -150,6 +161,21 @@ class MeasuredBudget(Budget):
             return min(max(count, 1), _FIRST_ASKED)
         wider = min(2 * count + 1, limit) if count else 1 + best_count(gains[1:], ms[1:])
         return wider if self._affords(loss_of(wider, gains, ms, count)) else count
+
+    def _compares_next(self, now: _Estimates, curve: CostCurve | FittedCurve) -> bool:
+        """Pay for a plain round among drafted ones; return False if none is due.
+
+        An engine that looks ahead asks again before that round is learned. Then a second one
+        follows: it is begun ahead, as every round of plain decoding would be.
+        """
+        ms, tokens = now.drafted
+        loss = max(_LEAST_LOSS, 1 - ms / tokens / curve.cost(1)) if tokens else 1.0
+        is_due = self._num_drafted >= _APART and self._earned >= loss
+        if not (is_due or self._is_compared):
+            return False
+        self._is_compared = not self._is_compared
+        self._earned -= loss
+        return True
 
     def cut(self, draft: Draft) -> Draft:
         now, probs, certain = self._now, draft.path_probs, draft.num_certain
@@ -191,9 +217,20 @@ class MeasuredBudget(Budget):
                 self._learn_grown(grown, round, curve)
             else:
                 self._learn_lazy(round, curve)
-        earned = _EXPLORED * (round.draft_ms + round.target_ms) / curve.cost(1)
-        self._allowance = min(self._allowance + earned, _MAX_SAVED_UP)
+        took = (round.draft_ms + round.target_ms) / curve.cost(1)
+        self._allowance = min(self._allowance + _EXPLORED * took, _MAX_SAVED_UP)
+        self._earned = min(self._earned + _COMPARED * took, 1.0)
+        self._count(round)
         self._go_to(self._context + len(round.path))
+
+    def _count(self, round: Round) -> None:
+        """Count the drafted rounds between plain ones, and what their tokens cost."""
+        self._is_compared = False
+        self._num_drafted = 0 if len(round.tokens) == 1 else self._num_drafted + 1
+        if self._num_drafted:
+            news = round.draft_ms + round.target_ms, len(round.path)
+            ms, tokens = self._now.drafted
+            self._now.drafted = ms * _KEPT + news[0], tokens * _KEPT + news[1]
 
     def _go_to(self, context: int) -> None:
         curve, self._context = self.costs.at(context), context
@@ -203,7 +240,9 @@ class MeasuredBudget(Budget):
         self._keep(self.costs)
 
     def fresh(self) -> "MeasuredBudget":
-        return MeasuredBudget(self.costs, self._keep)
+        new = MeasuredBudget(self.costs, self._keep)
+        new.compares = self.compares
+        return new
 
     def _affords(self, loss_ms: float) -> bool:
         """Pay for a loss from the allowance for probes, if it suffices; a gain costs nothing."""

@@ -358,3 +358,54 @@ def test_costs_of_a_busy_machine_do_not_keep_a_drafter_from_its_first_draft(worl
     budget = budget_of(BUSY)
     play(budget, QUIET, 0.9, **settings)
     assert speed_up(budget, QUIET, 0.9, **settings) > 1.5
+
+
+# ---- plain rounds for comparison -------------------------------------------------------------
+
+
+def compared(hit, world, rounds=3000):
+    """The rounds of a budget that compares, and milliseconds and tokens of all."""
+    budget, seen = budget_of(EDGE), []
+    budget.compares, learn = True, budget.learn
+    budget.learn = lambda round: (seen.append(round), learn(round))
+    return seen, *play(budget, EDGE, hit, rounds=rounds, **WORLDS[world])
+
+
+@pytest.mark.parametrize("world", ["lazy", "host"])
+@pytest.mark.parametrize("hit", [0.5, 0.7, 0.95])
+def test_plain_rounds_for_comparison_cost_2_percent_at_most(hit, world):
+    seen, ms, _ = compared(hit, world)
+    plain = [round for round in seen if round.num_allowed == 0]
+    drafted = [round for round in seen if round.num_allowed]
+    token_ms = sum(round.draft_ms + round.target_ms for round in drafted)
+    token_ms /= sum(len(round.path) for round in drafted)
+    lost = len(plain) * (EDGE[1] - token_ms)
+    assert lost < 0.021 * ms
+    assert len(plain) > 20
+    ends = [index for index, round in enumerate(seen) if round.num_allowed == 0]
+    assert min(b - a for a, b in itertools.pairwise(ends)) > 6
+
+
+def test_other_budgets_add_no_plain_round():
+    for budget in (budget_of(EDGE), FixedBudget()):
+        seen, learn = [], budget.learn
+        budget.learn = lambda round, seen=seen, learn=learn: (seen.append(round), learn(round))
+        play(budget, EDGE, 0.7, **WORLDS["lazy"])
+        assert all(round.num_allowed for round in seen)
+    budget.compares = True
+    assert budget.ask(15) == 15
+    assert budget_of(EDGE).fresh().compares is False
+
+
+def test_an_engine_that_looks_ahead_gets_a_second_plain_round_and_no_third():
+    budget = budget_of(EDGE)
+    budget.compares = True
+    plain, asked = {"num_allowed": 0, "num_rows": 1, "target_ms": EDGE[1]}, []
+    play(budget, EDGE, 0.7, rounds=2000, **WORLDS["lazy"])
+    while budget.ask(15):
+        budget.learn(round_of(2, 3, num_allowed=3, num_rows=4, target_ms=EDGE[4]))
+    asked.append(budget.ask(15))  # before the first one is learned
+    budget.learn(round_of(0, 0, **plain))
+    asked.append(budget.ask(15))  # before the second one is learned
+    budget.learn(round_of(0, 0, **plain))
+    assert asked[0] == 0 < asked[1]
