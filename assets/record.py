@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mlxspec.errors import TraceError
-from mlxspec.trace.events import CostMeasured, Event, GenerationFailed, GenerationFinished
+from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished
 from mlxspec.trace.file import read_trace
 from mlxspec_app.conversation.figures import reply_figures
 from mlxspec_app.export.recording import Recording
@@ -62,7 +62,6 @@ def record(name: str) -> None:
         for number, text in enumerate(said, start=1):
             os.write(terminal, text.encode() + b"\r")
             _wait(trace, GenerationFinished, number)
-        _wait(trace, CostMeasured, 1)
         os.write(terminal, CTRL_C)
         os.wait()
         trace.replace(ASSETS / f"{name}.jsonl")

@@ -145,6 +145,7 @@ class SessionModels:
             )
         self._choice = choice
         engine = self._prepared.engine
+        engine.budget.compares = True
         self.suggest(self._prepared.sampling, engine.tokenizer.chat_template.arguments())
         self._tell()
         if self._prepared.context.options.learn is not None:

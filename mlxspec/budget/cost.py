@@ -7,7 +7,6 @@ assumed.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError
 from statistics import median
 
 from mlxspec.budget.curve import CostCurve
@@ -31,7 +30,6 @@ _QUICK_SECONDS = 1.5
 _QUICK_FORWARDS = 12  # of one row: slow forwards need more time to show the shape of the curve
 _MOST_SECONDS = 4.0  # the reply waits meanwhile
 _LEAST_MS = 1e-3  # a clock that does not move between two calls must not give a cost of 0
-_IDLE_REPEATS = 5  # other programs run during a chat: a median of 5 tolerates two outliers
 
 
 def cost_curve(
@@ -108,27 +106,6 @@ def _expected_ms(ms: Mapping[int, float], width: int) -> float:
         return ms.get(width, max(ms.values()))
     slope = (ms[last] - ms[1]) / (last - 1) if last > 1 else ms[1]
     return ms[last] + slope * (width - last)
-
-
-def idle_cost_curve(
-    decoder: Decoder, should_stop: Callable[[], bool], widths: Sequence[int] = WIDTHS
-) -> CostCurve | None:
-    """Time forwards over the tokens that a decoder holds; the decoder does not change.
-
-    `should_stop` is called before each forward. Returns None if the measurement was stopped: an
-    unfinished curve would mislead.
-    """
-    verify = verify_forward(decoder)
-
-    def forward(width: int) -> None:
-        if should_stop():
-            raise CancelledError
-        verify(width)
-
-    try:
-        return cost_curve(forward, widths, repeats=_IDLE_REPEATS)
-    except CancelledError:
-        return None
 
 
 def verify_forward(decoder: Decoder) -> Callable[[int], None]:

@@ -4,11 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from mlxspec.budget import CostCurve
-from mlxspec.budget.cost import idle_cost_curve
 from mlxspec.chat.history import Exchange, History
 from mlxspec.chat.prompts import content_of, messages_of
-from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter, fresh_drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import Progress, StaleReplyError
@@ -212,15 +209,6 @@ class Conversation(History):
             return fresh_drafter(self.engine.drafter)
         except ValueError:  # a head or a draft model, which learns nothing from replies
             return self.engine.drafter
-
-    def measure_cost(self, *, should_stop: Callable[[], bool] = lambda: False) -> CostCurve | None:
-        """Time forwards after the text in the cache; None if `should_stop` ended it before one."""
-        target = self.engine.target
-        with device_turn():
-            curve = idle_cost_curve(target, should_stop)
-        if curve is not None:
-            self.engine.budget.record(len(target), curve)
-        return curve
 
     def keep_rows(
         self, label: str = NO_CHAT, *, should_stop: Callable[[], bool] = lambda: False

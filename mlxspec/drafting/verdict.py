@@ -60,7 +60,7 @@ class DrafterVerdict:
         figures = ", ".join(f"{name} {self.ratios[name]:.2f}" for name in ranked)
         kind = "sampled" if self.is_sampled else "greedy"
         laps = f"{self.laps} {kind} lap{'s' if self.laps != 1 else ''}"
-        how = f" (times plain in {laps}: {figures}; spread {self.spread:.0%})" if figures else ""
+        how = f" (x the speed in {laps}: {figures}; spread {self.spread:.0%})" if figures else ""
         if self.is_settled and self.drafter in ranked[1:]:
             return f"no other is clearly faster on this machine{how}"
         if self.is_settled:
@@ -89,8 +89,8 @@ class DrafterVerdict:
         for live, ratio in ((self.live, best), (self.live_unlike, plain)):
             if len(live) >= enough and median(live) * margin < ratio:
                 return (
-                    f"its last {len(live)} replies ran at {median(live):.2f} times plain, where "
-                    f"{self.ratios.get(self.drafter, 1.0):.2f} was measured"
+                    f"its last {len(live)} replies ran at {median(live):.1f}x the speed, where "
+                    f"{self.ratios.get(self.drafter, 1.0):.1f}x was measured"
                 )
         return ""
 

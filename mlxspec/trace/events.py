@@ -7,8 +7,8 @@ The events of a reply are: one `TurnStarted` if it belongs to a chat, `Generatio
 `TokensKept` if it starts with tokens of an earlier reply, some `PrefillProgress`, then for each
 target forward either `DraftProposed` and `DraftVerified` or `PlainDecoded`, and last
 `GenerationFinished` or `GenerationFailed`. If the drafter fails, `DrafterFailed` follows the
-forward of that round. `CostMeasured` comes between replies, when the cost of forwards is measured.
-`SpeedupMeasured` follows it, or comes alone.
+forward of that round. `SpeedupMeasured` follows a reply of a chat. `CostMeasured` stands only in
+recordings of earlier versions, which measured forwards between replies.
 
 In all of them `ts` is the number of seconds since the generation started, `r` the number of the
 target forward, from 1, and `emit` the emitted tokens in order.
@@ -238,13 +238,15 @@ class CostMeasured:
 
 @dataclass(frozen=True)
 class SpeedupMeasured:
-    """Comparison of the latest reply with plain decoding at its context."""
+    """Comparison of the latest reply with plain decoding.
+
+    `plain_tps`, `context` and `measured_at` stand in recordings of earlier versions.
+    """
 
     t: ClassVar[str] = "speedup"
-    speedup: float | None = None  # of tokens/s; None without drafts or measurement
-    plain_tps: float = 0.0  # tokens/s of plain decoding at its context; 0 if not measured
-    context: int = 0  # tokens in the cache to which this applies: in the middle of the reply
-    # Tokens in the cache when plain forwards were measured; `plain_tps` is interpolated between.
+    speedup: float | None = None  # of tokens/s; None without drafts, or where it is not sure
+    plain_tps: float = 0.0
+    context: int = 0
     measured_at: tuple[int, ...] = ()
     copied: int = 0  # first tokens that repeat an earlier reply, which the drafter has seen
 

@@ -9,10 +9,15 @@ from textual.color import Color
 from textual.screen import Screen
 from textual.widgets._toast import Toast
 
-from mlxspec.trace.events import DraftNode, DraftProposed, DraftVerified, EmittedToken
+from mlxspec.trace.events import (
+    DraftNode,
+    DraftProposed,
+    DraftVerified,
+    EmittedToken,
+    SpeedupMeasured,
+)
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.events import SessionNotice, SessionReady
-from mlxspec_app.conversation.messages import PlainSpeed
 from mlxspec_app.conversation.rounds import Round, positions
 from mlxspec_app.screens.dialogs import FiguresScreen
 from mlxspec_app.screens.help import HelpScreen
@@ -228,16 +233,16 @@ async def test_figures_are_explained_under_the_pointer_and_those_in_view_by_a_ke
         await driver.say("Explain it.")
         footer = driver.screen.query_one(ReplyFooter)
         await driver.pilot.hover(ReplyFooter, offset=(4, 0))
-        assert "guessed right: guesses that the model agreed with" in footer.tooltip
+        assert "guessed: tokens of the reply that were guessed" in footer.tooltip
         await driver.press("tab", "question_mark")
         assert isinstance(driver.app.screen, FiguresScreen)
-        assert "guessed right  guesses that the model agreed with" in driver.shown
+        assert "guessed  tokens of the reply that were guessed" in driver.shown
         assert "tokens/s  tokens of the reply per second" in driver.shown
         assert "TTFT  " not in driver.shown  # only the X-ray shows it
         await driver.press("escape", "f2")
         await driver.pilot.hover(ReplyFooter, offset=(5, 0))
         assert "TTFT: time to the first token" in footer.tooltip
-        assert "guessed right:" not in footer.tooltip
+        assert "guessed:" not in footer.tooltip
         await driver.press("question_mark")
         assert "TTFT  time to the first token" in driver.shown
         await driver.press("question_mark")
@@ -307,12 +312,11 @@ async def test_one_quiet_line_tells_of_a_reply_and_why_it_ended():
     async with chat(events, size=(100, 30)) as driver:
         await driver.say("Explain it.")
         reply = driver.screen.state.reply
-        for plain_ms, words in ((None, "tokens/s"), (31.0, "x faster"), (2.0, "x as fast")):
-            if plain_ms is not None:
-                reply.plain = PlainSpeed(1e3 / plain_ms, 128, (128,))
+        for gain, words in ((None, "tokens/s"), (1.74, "1.7x the speed"), (0.68, "0.7x the speed")):
+            reply.measured = SpeedupMeasured(gain)
             driver.screen.query_one(ReplyFooter).update()
             await driver.settle()
-            line = next(row for row in rows(driver.screen) if "guessed right" in row)
+            line = next(row for row in rows(driver.screen) if "% guessed" in row)
             assert words in line
             assert "· stopped: repeating" in line
             assert "TTFT" not in driver.shown

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from mlxspec.budget import CostCurve
-from mlxspec.budget.cost import cost_curve, idle_cost_curve, verify_forward
+from mlxspec.budget.cost import cost_curve, verify_forward
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.device.blas import STOCK_BLAS
@@ -145,19 +145,13 @@ def test_the_default_model_is_measured(own_facts):
     assert re.search(r"Reached of that: pool \d+%\.$", roofline)
 
 
-def test_a_measurement_leaves_the_decoder_as_it_was_and_an_idle_one_makes_way(forwards):
+def test_a_measurement_leaves_the_decoder_as_it_was(forwards):
     decoder = Decoder(tiny_model())
     decoder.observe([1, 2, 3])
-    before, asked = forwards.of(decoder.model), iter([False, False, True])
+    before = forwards.of(decoder.model)
     verify_forward(decoder)(5)
     assert (decoder.history, decoder.cache.num_staged) == ((1, 2, 3), 0)
     assert forwards.of(decoder.model) == before + 1
-    assert idle_cost_curve(decoder, lambda: next(asked)) is None
-    assert forwards.of(decoder.model) == before + 3
-    assert (decoder.history, decoder.cache.num_staged) == ((1, 2, 3), 0)
-    curve = idle_cost_curve(decoder, lambda: False, (1, 3))
-    assert curve is not None
-    assert list(curve.ms) == [1, 3]
 
 
 def test_refuses_a_model_without_hosts_to_measure_it_on(capsys):

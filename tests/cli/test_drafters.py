@@ -37,7 +37,7 @@ def test_json_tells_which_drafter_auto_took_and_why(generate):
     assert code == 0
     assert json.loads(out)["stats"]["drafter_choice"] == {
         "drafter": "pool",
-        "reason": "fastest of 2 on this machine (times plain in 3 greedy laps: pool 2.00, "
+        "reason": "fastest of 2 on this machine (x the speed in 3 greedy laps: pool 2.00, "
         "none 1.00; spread 0%)",
         "tokens_per_s": {"none": 10.0, "pool": 20.0},
     }

@@ -79,7 +79,7 @@ def test_the_drafter_that_leads_by_more_than_the_noise_is_taken():
     assert verdict.ratios == {"none": 1.0, "pool": 1.4, "model": 2.0}
     assert verdict.speeds == {"none": 10.0, "pool": 14.0, "model": 20.0}
     assert verdict.words == (
-        "fastest of 3 on this machine (times plain in 3 greedy laps: model 2.00, pool 1.40, "
+        "fastest of 3 on this machine (x the speed in 3 greedy laps: model 2.00, pool 1.40, "
         "none 1.00; spread 0%)"
     )
 
@@ -99,7 +99,7 @@ def test_a_lead_smaller_than_the_noise_leaves_the_safe_default(speed):
 def test_who_is_not_the_fastest_is_not_called_so():
     verdict = verdict_on(Machine({"none": 10, "pool": 10, "model": 10.2}))
     assert (verdict.drafter, verdict.is_settled) == ("pool", True)
-    assert verdict.words.startswith("no other is clearly faster on this machine (times plain in")
+    assert verdict.words.startswith("no other is clearly faster on this machine (x the speed in")
 
 
 def test_laps_that_contradict_each_other_leave_the_verdict_open():
@@ -167,7 +167,7 @@ def test_replies_slower_than_plain_open_the_verdict():
     assert after(SETTLED, 0.8, 0.8, 0.8, 0.8).is_settled
     opened = after(SETTLED, 0.8, 0.8, 2.0, 0.8, 0.8)
     assert (opened.is_settled, opened.is_due(1e9)) == (False, True)
-    assert opened.why == "its last 5 replies ran at 0.80 times plain, where 1.60 was measured"
+    assert opened.why == "its last 5 replies ran at 0.8x the speed, where 1.6x was measured"
 
 
 def test_replies_slower_than_another_drafter_was_open_it_too():
@@ -181,7 +181,7 @@ def test_replies_drawn_otherwise_than_the_laps_are_compared_with_plain_decoding_
     assert after(verdict, *[1.3] * 16, is_sampled=True).is_settled
     opened = after(verdict, *[0.8] * 5, is_sampled=True)
     assert not opened.is_settled
-    assert opened.why == "its last 5 replies ran at 0.80 times plain, where 1.60 was measured"
+    assert opened.why == "its last 5 replies ran at 0.8x the speed, where 1.6x was measured"
     sampled = replace(verdict, is_sampled=True)
     assert not after(sampled, *[1.3] * 5, is_sampled=True).is_settled
     assert after(sampled, *[1.3] * 16).is_settled
@@ -218,7 +218,7 @@ def stored(tmp_path, monkeypatch):
 
 def test_replies_are_stored_and_contradict_until_it_is_measured_again(stored):
     said = [auto.note_reply(stored, 0.8, is_sampled=False) for _ in range(6)]
-    words = "drafter pool: its last {} replies ran at 0.80 times plain, where 1.60 was measured"
+    words = "drafter pool: its last {} replies ran at 0.8x the speed, where 1.6x was measured"
     assert said == ["", "", "", "", words.format(5), words.format(6)]
     assert auto.stored_verdict("here").live == (0.8,) * 6
 

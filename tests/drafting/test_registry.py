@@ -350,7 +350,7 @@ def test_auto_takes_the_fastest_of_what_is_here_says_why_and_measures_once(
     assert prepared.engine.drafter.name == prepared.choice.drafter == "medusa"
     assert prepared.choice.speeds == {"none": 10, "pool": 20, "medusa": 30}
     assert prepared.choice.reason == (
-        "fastest of 3 on this machine (times plain in 3 greedy laps: medusa 3.00, pool 2.00, "
+        "fastest of 3 on this machine (x the speed in 3 greedy laps: medusa 3.00, pool 2.00, "
         "none 1.00; spread 0%)"
     )
     assert said == ["measuring which drafter is fastest here: none, pool, medusa ..."]

@@ -3,7 +3,6 @@
 import pickle
 from itertools import zip_longest
 
-import numpy as np
 import pytest
 
 from mlxspec.chat.conversation import Conversation
@@ -12,7 +11,6 @@ from mlxspec.errors import ContextLengthError, StaleReplyError, UnsupportedOpera
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import DraftProposed, PrefillProgress, TurnStarted
 from tests.support.adversaries import RandomTrees
-from tests.support.shadow import committed_rows
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.toy_chat import ToyChat
 from tests.support.truth import Target
@@ -263,35 +261,6 @@ def test_a_message_fits_alone_up_to_the_last_token_of_the_context():
     conversation = chat(max_position_embeddings=10)
     assert conversation.fits_alone("abcdefg")  # and three marks around it
     assert not conversation.fits_alone("abcdefgh")
-
-
-@pytest.mark.parametrize(
-    ("kind", "drafter"),
-    [
-        ("full", NoDrafter),
-        ("rotating", lambda: RandomTrees(24)),
-        ("int8", lambda: RandomTrees(24)),
-        ("rotating-int8", NoDrafter),
-    ],
-)
-def test_measuring_leaves_the_next_reply_as_it_was(kind, drafter):
-    measured, left_alone = chat(drafter(), kind), chat(drafter(), kind)
-    for text in ("abc", "de"):
-        replies = [emitted(each.reply(text, PARAMS)) for each in (measured, left_alone)]
-        assert replies[0] == replies[1]
-        rows = committed_rows(left_alone.engine.target)
-        assert measured.measure_cost() is not None
-        assert measured.engine.target.history == left_alone.engine.target.history
-        for position, row in committed_rows(measured.engine.target).items():
-            np.testing.assert_array_equal(row, rows[position])
-
-
-def test_a_measurement_that_is_stopped_changes_nothing():
-    conversation = chat()
-    list(conversation.reply("abc", PARAMS))
-    asked = iter([False, False, True])
-    assert conversation.measure_cost(should_stop=lambda: next(asked)) is None
-    assert emitted(conversation.reply("de", PARAMS)) == expected_dialogue(["abc", "de"])[1]
 
 
 def test_a_chat_holds_each_token_once_however_many_turns_come_after_it():

@@ -33,6 +33,8 @@ NOT_SAID = {
     r"(?<!there) is no (model|folder|file|list|text|arm|corpus|table|report|page)\b": "is not",
     r"\bspec(ulation)? (off|costs)": "guessing",
     r"tok/s": "tokens/s",
+    r"x faster|x as fast|times (as fast|the speed|plain)|\u00d7.* plain": "1.7x the speed",
+    r"guessed right": "guessed",
     r"have .* back\b": "restore",
     r"\bbroke off\b": "was cut off",
     r"\bblocks? of code\b": "code block",

@@ -223,7 +223,7 @@ def test_a_race_says_which_came_first_and_whether_both_said_the_same(page):
     page.run("by('race').focus()")
     page.press("Enter", 13)
     assert page.until("by('verdict').textContent") == "identical: 10 of 10 tokens"
-    assert "plain decoding" in page.run("by('race-state').textContent")
+    assert "x the speed" in page.run("by('race-state').textContent")
     assert "one after the other" in page.run("by('race-note').textContent")
     texts = "[...document.querySelectorAll('.lane .text')].map((one) => one.textContent)"
     first, second = page.run(texts)

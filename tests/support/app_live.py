@@ -79,9 +79,6 @@ class FakeConversation:
             raise self.error
         self.kept.append((label, should_stop()))
 
-    def measure_cost(self, *, should_stop):
-        return None
-
     def reset(self):
         self.said.clear()
         self.turns.clear()

@@ -7,12 +7,14 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 
-from mlxspec_app.conversation.baseline import speedup
+from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.events import LoadProgress
-from mlxspec_app.conversation.messages import PlainSpeed, Reply
+from mlxspec_app.conversation.messages import Reply
+from mlxspec_app.conversation.speeds import speedup
 from mlxspec_app.text.safe_text import safe_line
 
-GUESSED = "guessed right"
+GUESSED = "guessed"
+RATIO = "x the speed"
 _NAME_CELLS = 40
 _EXACT_BELOW = 10  # tokens/s; lower speeds are shown with one decimal
 GREEDY = "greedy"
@@ -79,23 +81,20 @@ def fitting(parts: Sequence[Part], width: int, gap: int) -> list[Part]:
     return shown
 
 
-def times_plain(reply: Reply) -> str:
-    """Return the speed-up of a reply, such as 2.31 times plain, or "" if unknown."""
+def ratio_words(ratio: float) -> str:
+    """Return a ratio of two speeds: the one notation for it, below 1 as well."""
+    return f"{ratio:.1f}{RATIO}"
+
+
+def speed_words(reply: Reply) -> str:
+    """Return how fast a reply was against plain decoding, or "" if unknown."""
     gain = speedup(reply)
-    return "" if gain is None else f"\u00d7{gain:.2f} plain{_copy_mark(reply)}"
+    return "" if gain is None else f"{ratio_words(gain)}{_copy_mark(reply)}"
 
 
 def _copy_mark(reply: Reply) -> str:
     """Return the mark after the speed of a reply that the drafter has seen before, or ""."""
     return " (a copy)" if reply.is_copy else ""
-
-
-def plain_line(plain: PlainSpeed) -> str:
-    """Return the baseline of a speed-up as text."""
-    if len(plain.measured_at) < 2:
-        return f"plain forward, measured @ctx {count(plain.measured_at[0])}"
-    low, high = map(count, plain.measured_at)
-    return f"plain forward @ctx {count(plain.context)}, measured @{low} and {high}"
 
 
 def seed_words(reply: Reply) -> str:
@@ -111,7 +110,7 @@ def reply_figures(reply: Reply) -> list[Part]:
     if not stats.generated_tokens:
         return []
     parts = [Part(f"{stats.generation_tps:.1f} tokens/s")]
-    if gain := times_plain(reply):
+    if gain := speed_words(reply):
         parts.append(Part(gain, 1))
     parts.append(Part(f"TTFT {seconds(stats.ttft_s)}", 4))
     parts.append(Part(f"{stats.generated_tokens} tok", 2))
@@ -136,19 +135,18 @@ def quiet_figures(reply: Reply) -> list[Part]:
     stats = reply.stats
     if not stats.generated_tokens:
         return []
-    gain, tps = speedup(reply), stats.generation_tps
-    if gain is None:
-        speed = f"{tps:.{0 if tps >= _EXACT_BELOW else 1}f} tokens/s"
-    else:
-        speed = f"{gain:.1f}x {'faster' if gain >= 1 else 'as fast'}"
-    rate = stats.acceptance_rate if sum(stats.drafted_at_depth) > 0 else None
-    parts = [Part(f"{speed}{_copy_mark(reply)}"), Part(guessed_right(rate), 1)]
+    tps = stats.generation_tps
+    speed = f"{tps:.{0 if tps >= _EXACT_BELOW else 1}f} tokens/s{_copy_mark(reply)}"
+    parts = [Part(speed_words(reply) or speed), Part(guessed(stats), 1)]
     return parts + _reasons_of(reply)
 
 
-def guessed_right(rate: float | None) -> str:
-    """Return the share of right guesses as text; a rate of None means no guesses."""
-    return "no guesses" if rate is None else f"{100 * rate:.0f} % {GUESSED}"
+def guessed(stats: GenerationStats) -> str:
+    """Return the share of the tokens that have the tint of a guess, as text."""
+    if not stats.rounds:
+        return "no guesses"
+    num_tokens = max(1, stats.kept_tokens + stats.generated_tokens)
+    return f"{100 * stats.kinds.get('accepted', 0) / num_tokens:.0f} % {GUESSED}"
 
 
 # ---- definitions ------------------------------------------------------------------------------
@@ -165,13 +163,10 @@ class Definition(NamedTuple):
 
 DEFINITIONS = (
     Definition(
-        "x faster",
-        "tokens/s of this reply against the model alone, measured here while idle",
-        r"x (?:faster|as fast)",
+        "x the speed",
+        "against the model alone at the same time: guessed words are timed beside words without",
     ),
-    Definition(
-        "guessed right", "guesses that the model agreed with, of all that it checked: % accepted"
-    ),
+    Definition("guessed", "tokens of the reply that were guessed: those with a tint"),
     Definition("(a copy)", "the reply repeats an earlier one, so the guesses were easy"),
     Definition("rounds", "forwards of the target that verified a draft; plain: those without one"),
     Definition("drafted", "nodes sent to the target; accepted: those it kept"),
@@ -186,11 +181,6 @@ DEFINITIONS = (
     Definition("tok/round", "the same figure, below a reply"),
     Definition("tokens/s", "tokens of the reply per second; reading the prompt is left out"),
     Definition("TTFT", "time to the first token, the prompt included"),
-    Definition(
-        "\u00d7 plain",
-        "tokens/s over plain decoding at this context, measured here while idle",
-        "\u00d7",
-    ),
     Definition("p, q", "probability under the target, and under the drafter", r"\bq/p\b|[pq] [≥>]"),
     Definition("accepted", "drafted, and the target agreed", r"(?<!% )\baccepted\b", is_sign=True),
     Definition("corrected", "the target's token where the draft was wrong", is_sign=True),

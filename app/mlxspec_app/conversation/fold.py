@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 from mlxspec.trace import events as trace
 from mlxspec_app.conversation import events
-from mlxspec_app.conversation.baseline import Baseline, compare
 from mlxspec_app.conversation.messages import OWN_PROMPT, Message, Reply, Span, num_copied
 from mlxspec_app.conversation.orders import Awaited, Order, Stop
 from mlxspec_app.conversation.rounds import Round
+from mlxspec_app.conversation.speeds import Speeds, timed
 from mlxspec_app.conversation.state import ChatState
 
 _RACE = "race:"  # starts the notice about a run that is being recorded
@@ -46,10 +46,12 @@ def apply(state: ChatState, event: events.AnyEvent) -> None:
         case trace.TurnStarted():
             _begin_turn(state, event)
         case trace.CostMeasured():
-            state.baseline = state.baseline.measured(event, state.reply, state.context)
+            state.cost = event
+            if state.reply is not None:
+                state.reply.cost = event
         case trace.SpeedupMeasured():
             if state.reply is not None:
-                compare(state.reply, event)
+                state.reply.measured, state.reply.num_copied = event, event.copied
         case _:
             _apply_to_reply(state, event)
 
@@ -102,9 +104,8 @@ def _load(state: ChatState, event: events.SessionEvent) -> None:
             if state.phase != "loading":  # else the earlier models return after a failure
                 state.load_failure = None
             state.phase, state.error = "loading", ""
-            is_same_target = choice is not None and choice.has_same_target(state.choice)
             state.target, state.drafter, state.choice = target, drafter, choice
-            state.baseline = state.baseline.afresh() if is_same_target else Baseline()
+            state.speeds, state.cost = Speeds(), None
             state.earlier = ()  # another drafter has seen no reply
 
 
@@ -220,14 +221,14 @@ def _apply_to_reply(state: ChatState, event: trace.Event) -> None:
             state.phase, state.repeats_turn, state.draft = "busy", False, None
             state.target, state.drafter = event.target, event.drafter
             state.context_length = event.context_length
-            state.baseline = state.baseline.before(reply)
-            reply.started = event
+            reply.started, reply.cost = event, state.cost
         case trace.TokensKept():
             reply.kept = event
             reply.spans.extend(Span.of(token, 0, "") for token in event.emit if token.text)
             reply.tokens += [token.token for token in event.emit]
         case trace.PrefillProgress():
             reply.prefill, state.context = event, event.done
+            reply.earlier = state.speeds.costs_at(event.total)
         case trace.DraftProposed():
             state.draft = event
         case trace.DraftVerified() | trace.PlainDecoded():
@@ -256,7 +257,9 @@ def _add_round(
     pairs = zip(event.emit, round_.sources, strict=True)
     reply.spans.extend(Span.of(token, event.r, source) for token, source in pairs if token.text)
     state.context = event.context
-    state.baseline = state.baseline.after_round(reply, state.context)
+    if state.has_own_forwards:
+        before_s = reply.pace.ends[-2] if len(reply.rounds) > 1 else reply.stats.prefill_s
+        reply.timed.append(timed(round_, 1e3 * (reply.pace.ends[-1] - before_s)))
     num_kept = reply.stats.kept_tokens
     was_copy = reply.num_copied == len(reply.tokens) - num_kept
     reply.tokens += [token.token for token in event.emit]
@@ -277,4 +280,5 @@ def _finish(state: ChatState, reply: Reply, event: trace.GenerationFinished) -> 
     if isinstance(memory, int | float) and 0 < memory < 1e6:
         reply.peak_memory = float(memory)
     state.phase = "ready"
+    state.speeds = state.speeds.after(reply, state.context)
     state.earlier = (*state.earlier, tuple(reply.tokens))[-_MOST_COMPARED:]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from mlxspec.trace import events as trace
 from mlxspec.trace.difference import common_length
+from mlxspec.trace.speedup import RoundCosts, TimedRound
 from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.rounds import Pace, Round
 from mlxspec_app.text.safe_text import safe_text
@@ -52,15 +53,6 @@ class Message:
         return "".join(span.text for span in self.spans)
 
 
-@dataclass(frozen=True)
-class PlainSpeed:
-    """The speed of plain decoding at the context of a reply."""
-
-    tps: float
-    context: int  # tokens in the cache
-    measured_at: tuple[int, ...]  # contexts; between two of them the speed is interpolated
-
-
 @dataclass(eq=False)
 class Reply(Message):
     """A message of the model, and how it was generated."""
@@ -81,7 +73,9 @@ class Reply(Message):
     is_proven: bool | None = None  # whether its text is that of plain decoding
     cost: trace.CostMeasured | None = None  # measured right after it, else the last one before it
     tokens: list[int] = field(default_factory=list)
-    plain: PlainSpeed | None = None  # at its context
+    timed: list[TimedRound] = field(default_factory=list)
+    earlier: RoundCosts = field(default_factory=RoundCosts)  # of the replies before it
+    told: tuple[int, float | None] = (0, None)  # number of rounds, and the ratio after them
     num_copied: int = 0  # first tokens that repeat an earlier reply
     measured: trace.SpeedupMeasured | None = None  # its final comparison with plain decoding
 

@@ -149,6 +149,7 @@ class Pace:
     ends: list[float] = field(default_factory=list)  # seconds from the request; they never fall
     totals: list[int] = field(default_factory=list)  # tokens emitted by then
     accepted: list[float] = field(default_factory=list)  # draft tokens of rounds with a draft
+    forwards: list[tuple[int, float]] = field(default_factory=list)  # their rows, milliseconds
     _rows: Counter[int] = field(default_factory=Counter)
 
     def add(self, round_: Round) -> None:
@@ -156,9 +157,11 @@ class Pace:
         # the times of a trace may fall, but `bisect_right` needs them in order
         self.ends.append(max(last_end, round_.verdict.ts))
         self.totals.append(last_total + len(round_.verdict.emit))
+        rows = len(round_.nodes) + 1
+        self.forwards.append((rows, round_.verdict.ms))
         if round_.nodes:
             self.accepted.append(float(round_.accepted))
-            self._rows[len(round_.nodes) + 1] += 1
+            self._rows[rows] += 1
 
     @property
     def rows_in_use(self) -> int | None:

@@ -8,11 +8,18 @@ itself changes only the queue, and waits.
 from dataclasses import dataclass, field
 from typing import Literal
 
+<<<<<<< HEAD
 from mlxspec.trace.events import DraftProposed
 from mlxspec_app.conversation.baseline import Baseline
 from mlxspec_app.conversation.events import LoadFailed, LoadProgress, ModelChoice, TableProgress
 from mlxspec_app.conversation.messages import Message, Reply, without_system
+=======
+from mlxspec.trace.events import CostMeasured, DraftProposed
+from mlxspec_app.conversation.events import LoadFailed, LoadProgress, ModelChoice
+from mlxspec_app.conversation.messages import Message, Reply
+>>>>>>> f7bcecee (Compare a reply with plain decoding at the same time, in one notation)
 from mlxspec_app.conversation.rounds import Round
+from mlxspec_app.conversation.speeds import Speeds
 
 Phase = Literal["loading", "ready", "busy", "failed"]
 """`loading`: the models are being loaded; `ready`: a message can be sent; `busy`: an order is being
@@ -41,7 +48,9 @@ class ChatState:
     is_stopping: bool = False  # whether the user stopped the reply, or an earlier one
     system: str = ""  # the system prompt that was set
     earlier: tuple[tuple[int, ...], ...] = ()  # tokens of the replies that the drafter has seen
-    baseline: Baseline = field(default_factory=Baseline)
+    speeds: Speeds = field(default_factory=Speeds)
+    cost: CostMeasured | None = None  # in a recording of an earlier version
+    has_own_forwards: bool = True  # else replies may share them, and their times tell nothing
     draft: DraftProposed | None = field(default=None, repr=False)  # its verdict has not come yet
     # Whether the next turn event may repeat the last message.
     repeats_turn: bool = field(default=False, repr=False)

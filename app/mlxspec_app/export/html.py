@@ -17,9 +17,9 @@ from typing import get_args
 from mlxspec.trace.events import Event
 from mlxspec.trace.file import event_to_json
 from mlxspec.trace.stats import total
-from mlxspec_app.conversation.baseline import counted
-from mlxspec_app.conversation.figures import plain_line, reply_figures
+from mlxspec_app.conversation.figures import RATIO, reply_figures
 from mlxspec_app.conversation.messages import Message, Reply, Span
+from mlxspec_app.conversation.speeds import counted, plain_tps
 from mlxspec_app.conversation.views import INKS, Ink, StyleName
 from mlxspec_app.export.html_stats import headline, round_table, statistics
 from mlxspec_app.export.looks import page_part, tints
@@ -155,11 +155,12 @@ def _token(index: int, span: Span) -> str:
 def _figures(reply: Reply) -> str:
     if not reply.rounds:
         return ""
-    line = " · ".join(part.text for part in reply_figures(reply))
+    words = ((part.text, escape(part.text)) for part in reply_figures(reply))
+    line = " · ".join(f"<b>{safe}</b>" if RATIO in word else safe for word, safe in words)
     against = ""
-    if reply.plain is not None:
-        against = f"<p>{plain_line(reply.plain)}: {reply.plain.tps:.1f} tokens/s</p>\n"
+    if plain := plain_tps(reply):
+        against = f"<p>plain decoding at the same time: {plain:.1f} tokens/s</p>\n"
     return (
-        f'<details class="figures"><summary>{escape(line)}</summary>\n{against}'
+        f'<details class="figures"><summary>{line}</summary>\n{against}'
         f"{statistics(reply.stats, 'This reply')}{round_table(reply)}</details>"
     )

@@ -9,7 +9,7 @@ escaped: they stay on one line and are no markup in Markdown or HTML.
 import re
 from collections.abc import Iterator
 
-from mlxspec_app.conversation.figures import seconds, seed_words, times_plain
+from mlxspec_app.conversation.figures import seconds, seed_words, speed_words
 from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.export.filing import encoded
 from mlxspec_app.export.recording import Recording
@@ -58,7 +58,7 @@ def _table(reply: Reply) -> str:
         ("mean acceptance length", f"{stats.mean_acceptance_length:.2f} (1 + accepted / rounds)"),
         ("acceptance rate", f"{stats.acceptance_rate:.0%} (accepted / drafted depth)"),
     ]
-    if gain := times_plain(reply):
+    if gain := speed_words(reply):
         rows.append(("speed-up", gain))
     if reply.started is not None:
         words = ", ".join(filter(None, (_name(reply.started.lossless), seed_words(reply))))

@@ -11,6 +11,7 @@ from itertools import chain, repeat
 from rich.cells import cell_len, set_cell_size
 
 from mlxspec.trace.events import DraftVerified
+from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.figures import Part, reply_figures
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.rounds import Round, children_by_parent, positions
@@ -175,7 +176,7 @@ def _wrapped(texts: Sequence[str], width: int) -> Iterator[list[tuple[str, int]]
 
 def _figures(reply: Reply, times: Mapping[int, float]) -> Iterator[tuple[int, list[Part]]]:
     """Yield (round, figures after it) for some of the rounds, at most one per `_FIGURES_S`."""
-    so_far = Reply(started=reply.started, plain=reply.plain, num_copied=reply.num_copied)
+    so_far = replace(reply, stats=GenerationStats(), timed=[], told=(0, None), reason=None)
     if reply.prefill is not None:
         so_far.stats.add(reply.prefill)
     noted = -_FIGURES_S
@@ -184,6 +185,7 @@ def _figures(reply: Reply, times: Mapping[int, float]) -> Iterator[tuple[int, li
         if round_.draft is not None:
             so_far.stats.add(round_.draft)
         so_far.stats.add(round_.verdict)
+        so_far.timed += reply.timed[number - 1 : number]
         if at - noted >= _FIGURES_S:
             yield number, reply_figures(so_far)
             noted = at

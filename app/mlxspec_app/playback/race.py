@@ -12,7 +12,7 @@ from mlxspec.errors import TraceError
 from mlxspec.trace.events import CostMeasured, Event, SpeedupMeasured
 from mlxspec.trace.file import read_trace
 from mlxspec.trace.stats import GenerationStats, total
-from mlxspec_app.conversation.figures import seconds
+from mlxspec_app.conversation.figures import ratio_words, seconds
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.state import ChatState
@@ -149,7 +149,8 @@ def _outcome(a: Track, b: Track) -> str:
     line = f"{won.lane} finished {seconds(lost.at - won.at)} earlier"
     if not (won.stats.generation_tps and lost.stats.generation_tps):
         return line
-    return f"{line}, at {won.stats.generation_tps / lost.stats.generation_tps:.2f} times the speed"
+    ratio = won.stats.generation_tps / lost.stats.generation_tps
+    return f"{line}, at {ratio_words(ratio)}"
 
 
 def acceptance(stats: GenerationStats) -> str:

@@ -17,7 +17,7 @@ from textual.widgets import ContentSwitcher, Static
 
 from mlxspec.errors import TraceError
 from mlxspec_app.app import MlxspecApp
-from mlxspec_app.conversation.figures import seconds
+from mlxspec_app.conversation.figures import ratio_words, seconds
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.conversation.views import COLOURS
 from mlxspec_app.frames import frames_per_s
@@ -141,7 +141,7 @@ def _outcome(race: Race, *, is_same: bool) -> Content:
     times = guessed.generation_tps / alone.generation_tps if alone.generation_tps else 0.0
     text = "The same text" if is_same else "Both texts"
     return Content.assemble(
-        (f"{text}, {times:.1f} times as fast", "$foreground bold"), (f"  {where}", _MUTED)
+        (f"{text}, {ratio_words(times)}", "$foreground bold"), (f"  {where}", _MUTED)
     )
 
 

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
-from mlxspec_app.conversation.figures import Part, fitting, guessed_right
+from mlxspec_app.conversation.figures import Part, fitting, guessed
 from mlxspec_app.conversation.views import DEFAULT_VIEW, Ink, View, ink_named, next_view, view_named
 from mlxspec_app.frames import frames_per_s
 from mlxspec_app.playback.compare import Agreement, compare
@@ -98,7 +98,7 @@ class RaceLane(Vertical):
 
     def _figures_row(self, width: int) -> Content:
         track, stats = self._track, self._track.stats
-        drafts = guessed_right(stats.acceptance_rate if stats.rounds else None)
+        drafts = guessed(stats)
         parts = [
             Part(f"{stats.generation_tps:.1f} tokens/s"),
             Part(drafts if self._view.is_rendered else acceptance(stats), 1),

@@ -14,7 +14,7 @@ from mlxspec.params import GenerationParams
 from mlxspec.trace.events import Event, GenerationFailed, TurnStarted
 from mlxspec_app.conversation import events, orders
 from mlxspec_app.conversation.messages import turns_of
-from mlxspec_app.sessions.cost_meter import CostMeter
+from mlxspec_app.sessions.speed_meter import SpeedMeter
 from mlxspec_app.text.chat_labels import label_of
 
 if TYPE_CHECKING:
@@ -61,12 +61,12 @@ class ConversationDriver:
         self._publish = publish
         self._included: list[bool] = []  # for each turn on the screen: is it in the conversation?
         self._refused = ""  # the last turn, if it is not in the conversation
-        self.meter = CostMeter()
+        self.meter = SpeedMeter()
 
     def switch_to(self, conversation: "Conversation | NoModel") -> None:
         """Continue the turns of the present conversation in another one, and drop the first."""
         before, self._conversation = self._conversation, conversation
-        self.meter = CostMeter()
+        self.meter = SpeedMeter()
         conversation.restore(before.turns, before.system, before.reply_tokens)
         conversation.forgets_oldest = before.forgets_oldest
 
@@ -208,14 +208,11 @@ class ConversationDriver:
         self._publish(events.RaceFinished(tuple(plain), tuple(drafted)))
 
     def use_idle_time(self, should_stop: ShouldStop) -> float | None:
-        """Keep the rows of the chat, measure the cost curve if due, and compare the last reply.
+        """Keep the rows of the chat, unless stopped, and compare the last reply.
 
-        `should_stop` ends the first two. Returns the speed-up over plain decoding of a reply, once,
-        if it predicts that of new ones.
+        Returns the speed-up over plain decoding of a reply, once, if it predicts that of new ones.
         """
         self._keep_rows(should_stop)
-        if self.meter.is_due and not should_stop():
-            self._measure(should_stop)
         compared = self.meter.compare()
         if compared is None:
             return None
@@ -231,17 +228,6 @@ class ConversationDriver:
         except Exception as error:  # the thread's edge: the chat is only read again next time
             why = f"the rows of this chat are not kept: {describe(error)}"
             self._publish(events.SessionNotice(why))
-
-    def _measure(self, should_stop: ShouldStop) -> None:
-        try:
-            curve = self._model.measure_cost(should_stop=should_stop)
-        except Exception as error:  # the thread's edge: a chat works without these figures
-            self.meter.give_up()
-            why = f"a plain forward was not measured: {describe(error)}"
-            self._publish(events.SessionNotice(why))
-            return
-        if curve is not None:
-            self._publish(self.meter.note(curve.ms))
 
     def _answer(self, text: str, begin: Callable[[], Iterator[Event]]) -> None:
         """Publish the events of a reply; an error ends this reply, not the chat.

@@ -44,7 +44,10 @@ class Watched:
         self.stats.add(event)
 
     def state(self) -> ChatState:
-        return fold([SessionOpening(self.model, self.drafter), SessionReady(), *self.events])
+        return fold(
+            [SessionOpening(self.model, self.drafter), SessionReady(), *self.events],
+            ChatState(has_own_forwards=False),
+        )
 
 
 class WatchSession(ReadOnly):

@@ -15,7 +15,6 @@ from mlxspec.errors import TraceError
 from mlxspec.trace.events import FinishReason, GenerationStarted, SpeedupMeasured
 from mlxspec.trace.file import event_from_record, read_trace
 from mlxspec.trace.stats import GenerationStats
-from mlxspec_app.conversation.baseline import compare
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Message, Reply, Span
 from mlxspec_app.store.records import COMPARISON, Generation, StoredMessage, storable
@@ -38,7 +37,7 @@ def _message(stored: StoredMessage, traces: Path) -> Message:
     reply = _traced(stored.text, generation.trace, traces) or _untraced(stored.text, generation)
     comparison = _event(SpeedupMeasured, generation.stats.get(COMPARISON))
     if comparison is not None:
-        compare(reply, comparison)
+        reply.measured, reply.num_copied = comparison, comparison.copied
     _end(reply, stored, generation)
     return reply
 

@@ -4,7 +4,9 @@ Every figure follows the definitions of `mlxspec.trace.stats`. Acceptance by pos
 denominators, and the field uses both: all drafted rounds, and the rounds that reached the position.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
+from statistics import median
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
@@ -12,15 +14,18 @@ from textual.content import Content
 from textual.widgets import Static
 
 from mlxspec.trace.stats import GenerationStats
-from mlxspec_app.conversation.figures import plain_line, times_plain
+from mlxspec_app.conversation.figures import speed_words
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.rounds import Mark
+from mlxspec_app.conversation.speeds import plain_tps
 from mlxspec_app.text.bars import bar, columns, spark, split_cells
 from mlxspec_app.widgets.chat.explained import Explained
 from mlxspec_app.widgets.draft.marks import KINDS, MUTED
 
 HEADING = "$foreground bold"
 _MOST_POSITIONS = 8
+_MOST_WIDTHS = 8
+_LATEST = 512  # forwards
 _KINDS: tuple[Mark, ...] = ("accepted", "corrected", "bonus", "plain")
 _FORCED: Mark = "forced"  # shown only if a grammar forced tokens
 _TIME_SIGNS = (("draft", "▓", "$foreground"), ("verify", "▒", MUTED), ("host", "░", MUTED))
@@ -144,13 +149,13 @@ def _times(stats: GenerationStats, width: int) -> list[Content]:
 
 def speed_rows(reply: Reply, width: int) -> list[Content]:
     """Return a chart of tokens/s over the time of a reply, with a line at the plain speed."""
-    plain = reply.plain.tps if reply.plain is not None else 0.0
+    plain = plain_tps(reply)
     values = reply.pace.speeds(reply.stats.prefill_s, max(1, width - _AXIS_CELLS))
     top = max([*values, plain])
     line_row, line_sign = _line_at(plain / top) if plain else (-1, "")
     ahead = "$spec-accepted" if plain else "$foreground"
     styles = [ahead if value >= plain else "$spec-corrected" for value in values]
-    gain, speed = times_plain(reply), f"{reply.stats.generation_tps:.1f}"
+    gain, speed = speed_words(reply), f"{reply.stats.generation_tps:.1f}"
     rows = [heading("tokens/s", f"{speed} \u00b7 {gain}" if gain else speed, width)]
     for number, signs in enumerate(columns(values, _CHART_ROWS, top)):
         cells = list(zip(signs, styles, strict=True))
@@ -159,26 +164,27 @@ def speed_rows(reply: Reply, width: int) -> list[Content]:
             cells = [_crossed(sign, style, line_sign) for sign, style in cells]
             label = f"{plain:.1f}"
         rows.append(Content.assemble(*cells, (label.rjust(_AXIS_CELLS), MUTED)))
-    legend = f"─ {plain_line(reply.plain)}" if reply.plain else f"plain forward: {_NOT_YET}"
+    legend = "─ plain decoding at the same time" if plain else f"plain decoding: {_NOT_YET}"
     return [*rows, Content.styled(legend, MUTED)]
 
 
 def cost_rows(reply: Reply, width: int) -> list[Content]:
-    """Return the cost of each measured width in plain forwards, with a mark at the width in use."""
-    cost, rows_used = reply.cost, reply.pace.rows_in_use
-    if cost is None:
-        return [heading("cost by rows", _NOT_YET, width)]
-    # Only some widths were measured: mark the next wider one.
-    in_use = next((w for w in cost.widths if w >= (rows_used or 0)), cost.widths[-1])
+    """Return what forwards of the usual widths took, with a mark at the width in use."""
+    rows_used, found = reply.pace.rows_in_use, defaultdict(list)
+    for rows_read, ms in reply.pace.forwards[-_LATEST:]:
+        found[rows_read].append(ms)
+    usual = sorted(found, key=lambda rows: (rows > 1, -len(found[rows])))[:_MOST_WIDTHS]
+    times = {rows: median(found[rows]) for rows in sorted(usual)}
     used = f" \u00b7 {rows_used} in use" if rows_used else ""
     rows = [heading("cost by rows", f"\u00f7 1 row{used}", width)]
-    most = max(cost.ratios)
-    for rows_read, ratio, ms in zip(cost.widths, cost.ratios, cost.ms, strict=True):
-        is_used = rows_used is not None and rows_read == in_use
+    one, most = times.get(1, 0.0), max(times.values(), default=0.0)
+    for rows_read, ms in times.items():
+        is_used = rows_read == rows_used
         name = (f"{'▸' if is_used else ' '}{rows_read:>3}  ", "$foreground" if is_used else MUTED)
         style = "$spec-accepted" if is_used else MUTED
-        figures = (f"{ratio:>6.2f}", "$foreground"), (f"{ms:>7.1f} ms", MUTED)
-        rows.append(bar_row(width, name, ratio / most, style, *figures))
+        ratio = f"{ms / one:>6.2f}" if one else " " * 6
+        figures = (ratio, "$foreground"), (f"{ms:>7.1f} ms", MUTED)
+        rows.append(bar_row(width, name, ms / most if most else 0.0, style, *figures))
     return rows
 
 

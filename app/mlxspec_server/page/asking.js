@@ -82,6 +82,6 @@ function verdictOf(drafted, plain, replies) {
 
 function speedsOf(drafted, plain) {
   const [fast, slow] = [drafted, plain].map((run) => run.timings.predicted_per_second);
-  const ratio = slow ? ` · ${(fast / slow).toFixed(2)}\u00d7 plain decoding` : "";
+  const ratio = slow ? ` · ${(fast / slow).toFixed(1)}x the speed` : "";
   return `${fast.toFixed(1)} against ${slow.toFixed(1)} tokens/s${ratio}`;
 }

@@ -1,7 +1,5 @@
 """The measured figures: the plain line, the speed-up against it, and the cost by rows."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,21 +11,21 @@ from mlxspec.trace.events import (
     DraftVerified,
     EmittedToken,
     GenerationFinished,
-    GenerationStarted,
     PlainDecoded,
     PrefillProgress,
     SpeedupMeasured,
     TurnStarted,
 )
-from mlxspec_app.conversation.baseline import PlainCosts, speedup
 from mlxspec_app.conversation.events import (
     ChatCleared,
     ReplyDiscarded,
     SessionOpening,
     SessionReady,
 )
-from mlxspec_app.conversation.figures import quiet_figures, reply_figures, times_plain
+from mlxspec_app.conversation.figures import quiet_figures, reply_figures, speed_words
 from mlxspec_app.conversation.fold import fold
+from mlxspec_app.conversation.speeds import plain_tps, speedup
+from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.export import markdown
 from mlxspec_app.export.html import render
 from mlxspec_app.export.recording import Recording
@@ -38,11 +36,11 @@ from mlxspec_app.text.bars import columns
 from mlxspec_app.widgets.chat.notice_rows import NoticeRows
 from mlxspec_app.widgets.stats_panel import cost_rows, speed_rows
 from tests.support.app_driver import replay, running
+from tests.support.paired_reply import STARTED, paired, true_ratio
 from tests.support.scripted_session import ScriptedSession
 from tests.traces import make_fake
 
 COST = CostMeasured(9.0, 1931, (1, 2, 4, 8), (20.0, 22.0, 26.0, 40.0))  # plain: 50 tokens/s
-STARTED = GenerationStarted("t", "d")
 WORD = EmittedToken(1, " a", "accepted")
 
 
@@ -88,12 +86,6 @@ def test_a_measurement_holds_for_the_reply_before_it_and_those_after():
     assert [reply.cost for reply in replies] == [COST, COST, later]
 
 
-def test_a_new_chat_keeps_the_line_and_another_model_does_not():
-    state = fold([*told((2.0, 2)), COST, ChatCleared()])
-    assert state.baseline.cost == COST
-    assert fold([SessionOpening("other")], state).baseline.cost is None
-
-
 def test_a_conversation_is_told_again_with_its_measurements():
     later = CostMeasured(1.0, 4000, (1,), (25.0,))
     end = GenerationFinished(2.0, "stop")
@@ -101,69 +93,48 @@ def test_a_conversation_is_told_again_with_its_measurements():
     assert events_of(fold(events)) == events
 
 
-def slowdown(state):
-    return state.baseline.slowdown(state.reply)
+# ---- a ratio from the rounds themselves ---------------------------------------------------------
 
 
-# ---- at the context of the reply ---------------------------------------------------------------
-
-NEAR = CostMeasured(1.0, 274, (1,), (20.0,))  # plain: 50 tokens/s
-FAR = CostMeasured(1.0, 3400, (1,), (40.0,))  # plain: 25 tokens/s
-
-
-def told_at(context, *rounds):
-    return [
-        replace(event, context=context) if isinstance(event, DraftVerified) else event
-        for event in told(*rounds)
-    ]
+def test_a_ratio_is_told_once_enough_rounds_of_both_kinds_were_seen():
+    assert speedup(fold(paired(12)).reply) is None
+    assert speedup(fold(paired(80)).reply) == pytest.approx(true_ratio(80), rel=0.001)
 
 
-def test_a_reply_is_not_compared_with_a_forward_at_another_context():
-    rounds = [(second / 2, 1) for second in range(3, 40)]
-    state = fold([NEAR, *told_at(3400, *rounds)])
+def test_a_short_reply_is_told_with_what_earlier_ones_took_and_not_with_those_of_another_drafter():
+    state = fold([*paired(80), *paired(12, slower=3.0)])
+    assert speedup(state.reply) == pytest.approx(true_ratio(12), rel=0.001)
+    fold([SessionOpening("t", "other"), SessionReady(), *paired(12)], state)
     assert speedup(state.reply) is None
-    assert slowdown(state) is None
-    fold([FAR], state)
-    assert speedup(state.reply) == pytest.approx(state.reply.stats.generation_tps / 25, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("context", "ms"),
-    [(10, 20.0), (274, 20.0), (1837, 30.0), (3400, 40.0), (6799, 40.0), (6800, None)],
-)
-def test_between_two_measurements_the_time_of_a_forward_is_interpolated(context, ms):
-    plain = PlainCosts().after(FAR).after(NEAR).at(context)
-    assert (plain and 1e3 / plain.tps) == (ms and pytest.approx(ms))
+def test_replies_that_may_share_forwards_have_no_ratio():
+    assert speedup(fold(paired(80), ChatState(has_own_forwards=False)).reply) is None
 
 
-def test_below_some_hundred_tokens_forwards_cost_the_same():
-    costs = PlainCosts().after(replace(NEAR, context=30))
-    assert costs.at(1000).tps == costs.at(2).tps == 50.0
-    assert costs.at(1024) is None
+def test_a_recorded_ratio_is_that_of_the_screen_and_of_the_next_reply_on():
+    events = [*paired(80), *paired(12, token=2)]
+    assert speed_words(fold(events).reply) == "1.3x the speed"
+    assert "1.3x the speed" in render(Recording.of("t", events))
+    assert "| speed-up | 1.3x the speed |" in markdown.render(Recording.of("t", events))
 
 
-def test_a_later_measurement_takes_the_place_of_those_at_similar_contexts():
-    costs = PlainCosts().after(NEAR).after(FAR).after(replace(NEAR, context=500, ms=(10.0,)))
-    assert [point.context for point in costs.points] == [500, 3400]
-
-
-def test_a_reply_is_compared_at_its_middle():
-    reply = fold([NEAR, FAR, *told_at(1839, (3.0, 4))]).reply
-    assert (reply.plain.context, reply.plain.measured_at) == (1837, (274, 3400))
-    assert reply.plain.tps == pytest.approx(1e3 / 30)
-    assert plain(speed_rows(reply, 60))[-1] == "─ plain forward @ctx 1.8k, measured @274 and 3.4k"
+def test_plain_decoding_is_drawn_at_the_speed_it_had_meanwhile():
+    reply = fold(paired(80, slower=2.0)).reply
+    assert 1e3 / plain_tps(reply) == pytest.approx(40.0, rel=0.001)
+    assert plain(speed_rows(reply, 60))[-1] == "─ plain decoding at the same time"
 
 
 def test_the_comparison_stored_with_a_reply_is_the_one_that_is_shown_everywhere():
     stored = SpeedupMeasured(2.5, 45.0, 1900, (1931,))
     events = [*told((1.04, 4)), GenerationFinished(1.04, "stop"), COST, stored]
     reply = fold(events).reply
-    assert times_plain(reply) == "\u00d72.50 plain"
+    assert speed_words(reply) == "2.5x the speed"
     assert events_of(fold(events)) == events
     page = render(Recording.of("t", events))
-    assert "\u00d72.50 plain" in page
-    assert "<p>plain forward, measured @ctx 1.9k: 45.0 tokens/s</p>" in page
-    assert "| speed-up | \u00d72.50 plain |" in markdown.render(Recording.of("t", events))
+    assert "2.5x the speed" in page
+    assert "<p>plain decoding at the same time: 40.0 tokens/s</p>" in page
+    assert "| speed-up | 2.5x the speed |" in markdown.render(Recording.of("t", events))
 
 
 def test_every_figure_of_acceptance_is_one_of_the_statistics():
@@ -201,9 +172,9 @@ FIRST = list(range(20))
 def test_a_reply_that_the_drafter_has_seen_is_marked_as_a_copy():
     state = fold([COST, *written(FIRST), ReplyDiscarded(), *written(FIRST)])
     assert (state.reply.num_copied, state.reply.is_copy) == (20, True)
-    assert times_plain(state.reply) == "\u00d72.00 plain (a copy)"
-    assert quiet_figures(state.reply)[0].text == "2.0x faster (a copy)"
-    state.reply.plain = None
+    assert speed_words(state.reply) == "2.0x the speed (a copy)"
+    assert quiet_figures(state.reply)[0].text == "2.0x the speed (a copy)"
+    state.reply.cost = None
     assert quiet_figures(state.reply)[0].text == "100 tokens/s (a copy)"
 
 
@@ -297,38 +268,34 @@ def test_columns_are_filled_from_below(values, drawn):
 
 def test_an_unmeasured_line_is_said_to_be_so():
     reply = reply_of((2.0, 4), cost=None)
-    assert plain(speed_rows(reply, 30))[-1] == "plain forward: not measured yet"
-    assert plain(cost_rows(reply, 40)) == ["cost by rows            not measured yet"]
-    assert times_plain(reply) == ""
+    assert plain(speed_rows(reply, 30))[-1] == "plain decoding: not measured yet"
+    assert speed_words(reply) == ""
 
 
 def test_the_line_is_named_with_its_context_and_drawn_at_its_height():
     slow = reply_of((2.0, 4))  # 4 tokens/s against 50
     rows = plain(speed_rows(slow, 20))
-    assert rows[0] == "tokens/s 4.0 \u00b7 \u00d70.08 plain"
+    assert rows[0] == "tokens/s 4.0 \u00b7 0.1x the speed"
     assert rows[1] == "▔" * 13 + "   50.0"
     assert rows[3] == "▂" * 13
-    assert rows[4] == "─ plain forward, measured @ctx 1.9k"
+    assert rows[4] == "─ plain decoding at the same time"
 
 
 def test_the_line_crosses_bars_that_are_higher():
     fast = reply_of((1.04, 4))  # 100 tokens/s against 50: the middle of the middle row
-    assert [p.text for p in reply_figures(fast)][:2] == ["100.0 tokens/s", "\u00d72.00 plain"]
+    assert [p.text for p in reply_figures(fast)][:2] == ["100.0 tokens/s", "2.0x the speed"]
     rows = speed_rows(fast, 20)
     assert plain(rows)[2] == "─" * 13 + "   50.0"
     assert {span.style for span in rows[2].spans} >= {"$background on $spec-accepted"}
 
 
-def test_the_cost_of_the_width_in_use_is_marked():
-    reply = reply_of((2.0, 4), (3.0, 1))
-    assert reply.pace.rows_in_use == 4
-    assert plain(cost_rows(reply, 30)) == [
-        "cost by rows \u00f7 1 row \u00b7 4 in use",
-        "   1  ████      1.00   20.0 ms",
-        "   2  ████▍     1.10   22.0 ms",
-        "▸  4  █████▎    1.30   26.0 ms",
-        "   8  ████████  2.00   40.0 ms",
+def test_what_forwards_of_each_width_took_is_that_of_the_reply_and_the_usual_one_is_marked():
+    assert plain(cost_rows(fold(paired(8)).reply, 30)) == [
+        "cost by rows \u00f7 1 row \u00b7 2 in use",
+        "   1  ████████  1.00   20.0 ms",
+        "▸  2  ███▋      0.45    9.0 ms",
     ]
+    assert plain(cost_rows(reply_of((2.0, 4)), 30))[1] == "▸  4  ████████          9.0 ms"
 
 
 def test_the_time_between_replies_is_not_played():
@@ -340,51 +307,33 @@ def test_the_time_between_replies_is_not_played():
 # ---- slower than plain -------------------------------------------------------------------------
 
 
-def slow_rounds(until):
-    return [(float(second), 1) for second in range(2, until)]
+SLOW, FAST, LOOP = {"num_tokens": 1}, {}, {"num_tokens": 1, "reason": "repeating"}
 
 
-def test_the_warning_goes_when_it_is_no_longer_true():
-    slow = fold([COST, *told(*slow_rounds(7))])
-    assert slowdown(slow) is not None
-    spurt = [(6.0 + n / 1e4, 4) for n in range(1, 150)]
-    assert slowdown(fold([COST, *told(*slow_rounds(7), *spurt)])) is None
-    # a forward here takes longer than the one that the reply was compared with
-    fold([replace(COST, ms=(2000.0, *COST.ms[1:]))], slow)
-    assert slowdown(slow) is None
+def told_of(*replies):
+    """Replies of 80 rounds with other tokens each: a copy says nothing."""
+    return [event for n, kind in enumerate(replies) for event in paired(80, token=n, **kind)]
 
 
-def test_five_slow_seconds_are_told_once_in_a_session():
-    state = fold([*told((1.01, 1)), COST, *told(*slow_rounds(6))])
-    assert slowdown(state) is None
-    state = fold([COST, *told(*slow_rounds(7))])
-    assert slowdown(state) == pytest.approx(1 - 1 / 50)
-    assert slowdown(fold(told(*slow_rounds(9)), state)) is None
+def slowdown(*replies):
+    state = fold([SessionReady(), *told_of(*replies)])
+    return state.speeds.slowdown(state.reply)
 
 
-def test_a_reply_that_catches_up_is_not_called_slow():
-    spurt = CostMeasured(1.0, 1931, (1,), (1000.0,))  # plain: 1 tokens/s
-    rounds = [(4.0, 1), (4.5, 4), (6.0, 1), (8.5, 1)]
-    state = fold([spurt, *told(*rounds)])
-    assert slowdown(state) is None
-    assert slowdown(fold([spurt, *told(*rounds, (13.0, 1), (18.0, 1))])) is not None
-
-
-async def test_a_replay_shows_the_line_of_its_trace_and_does_not_offer_what_it_cannot_do():
-    events = [*told(*slow_rounds(9)), COST, *told(*slow_rounds(9))]
-    async with replay(events, size=(140, 45)) as driver:
-        assert "plain forward" not in driver.shown
-        await driver.press("end")
-        assert "measured @ctx 1.9k" in driver.shown
-        assert (
-            driver.shown.count(times_plain(driver.screen.state.reply)) == 4
-        )  # header, panel, replies
-        assert "guessing makes replies 98 % slower here" in driver.shown
-        assert "/k 0" not in driver.shown
+def test_drafts_are_called_slow_only_where_several_replies_agree():
+    assert slowdown(SLOW) is slowdown(SLOW, SLOW) is None
+    assert slowdown(SLOW, FAST, SLOW) is None
+    assert slowdown(SLOW, SLOW, SLOW) == pytest.approx(1 - true_ratio(80, 1), abs=0.001)
+    assert slowdown(SLOW, SLOW, LOOP) is None  # it says nothing about new replies
+    assert slowdown(SLOW, SLOW, SLOW, SLOW) is None  # it was told
 
 
 async def test_slowness_is_a_quiet_row_with_the_way_out():
-    session = ScriptedSession(SessionReady(), *[COST, *told(*slow_rounds(9))])
-    async with running(session) as driver:
-        assert "guessing makes replies 98 % slower here; /k 0 turns it off" in driver.shown
+    events = told_of(SLOW, SLOW, SLOW)
+    async with running(ScriptedSession(SessionReady(), *events)) as driver:
+        assert "guessing makes replies 30 % slower here; /k 0 turns it off" in driver.shown
         assert "!" not in driver.screen.query_one(NoticeRows).render().plain
+    async with replay(events) as driver:
+        await driver.press("end")
+        assert "guessing makes replies 30 % slower here" in driver.shown
+        assert "/k 0" not in driver.shown

@@ -24,7 +24,7 @@ def test_it_says_the_outcome_with_one_ratio_and_how_it_was_recorded(render):
     text = render(race())
     assert f"identical: {NUM_TOKENS} of {NUM_TOKENS} tokens" in text
     assert "recorded in turn, played on one clock" in text
-    assert len(set(re.findall("[0-9.]+ times the speed|\u00d7[0-9.]+", text))) == 1
+    assert len(set(re.findall("[0-9.]+x the speed|\u00d7[0-9.]+", text))) == 1
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
 
 

@@ -223,7 +223,7 @@ def test_one_line_of_figures_is_seen_at_a_time_and_the_last_one_is_the_replys():
 
 def test_the_gain_over_plain_decoding_is_among_the_figures():
     events = [*export_traces.events_saying(["a", "b"], "?"), CostMeasured(9.0, 9, (1,), (1000.0,))]
-    assert "\u00d71.33 plain" in Played(Recording.of("x", events)).at_rest()[-1][1]
+    assert "1.3x the speed" in Played(Recording.of("x", events)).at_rest()[-1][1]
 
 
 def test_a_long_chat_scrolls_so_that_the_row_being_written_is_in_the_window():

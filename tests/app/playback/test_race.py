@@ -198,7 +198,7 @@ def test_who_leads_is_said_all_along():
     assert lines[0] == "reading the prompt"
     assert lines[1].startswith("A leads by ")
     assert lines[-2] == "A is done, the other has 1 token to go"
-    assert lines[-1].startswith("A finished 2.71 s earlier, at 2.95 times the speed")
+    assert lines[-1].startswith("A finished 2.71 s earlier, at 3.0x the speed")
 
 
 def test_the_same_run_twice_is_level_and_a_lead_of_one_token_in_the_singular():

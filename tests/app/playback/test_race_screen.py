@@ -78,10 +78,10 @@ async def test_the_end_has_one_ratio_and_the_figures_of_both():
         await driver.press("plus")
         assert "▶ 2\u00d7" in driver.shown
         await driver.press("end")
-        assert len(re.findall(r"times the speed|\u00d7\d|faster", driver.shown)) == 1
-        assert "A finished 2.71 s earlier, at 2.95 times the speed" in driver.shown
+        assert len(re.findall(r"x the speed|\u00d7\d|faster", driver.shown)) == 1
+        assert "A finished 2.71 s earlier, at 3.0x the speed" in driver.shown
         told = ("recorded in turn, played on one clock", "EAGLE-3 head, tree", "none")
-        told += ("% guessed right", "no guesses")
+        told += ("% guessed", "no guesses")
         assert [words for words in told if words not in driver.shown] == []
         await driver.press("f2")
         transcripts = driver.pilot.app.screen.query(Transcript)

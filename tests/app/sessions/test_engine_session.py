@@ -11,7 +11,6 @@ from unittest.mock import ANY
 
 import pytest
 
-from mlxspec.budget import CostCurve
 from mlxspec.errors import MlxspecError, ModelNotFoundError, UnsupportedModelError
 from mlxspec.loading import load_model
 from mlxspec.params import SamplingParams
@@ -56,6 +55,7 @@ from mlxspec_app.conversation.orders import (
 from mlxspec_app.sessions.engine_session import EngineSession
 from tests.support.app_live import PARAMS, PATIENCE_S, FakeConversation, FakeModels, Live
 from tests.support.model_folders import save_folder, save_gguf
+from tests.support.paired_reply import paired
 from tests.traces import make_fake
 
 FIRST = SessionOpening("t", "", ModelChoice("t", ""))
@@ -347,10 +347,10 @@ def models():
 
 @pytest.fixture
 def switching(models):
-    """A session with these models, and with a plain forward whose cost is given."""
+    """A session with these models, whose replies have rounds of both kinds."""
     live = Live(models=models)
     live.until_a(SessionReady)
-    live.conversation.measure_cost = lambda should_stop: CostCurve({1: 20.0})
+    live.conversation._events = lambda text, should_stop: paired(80)
     yield live
     live.session.close()
 

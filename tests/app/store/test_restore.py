@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxspec.trace.events import GenerationFailed, GenerationFinished, SpeedupMeasured
-from mlxspec_app.conversation.figures import reply_figures, times_plain
+from mlxspec_app.conversation.figures import reply_figures, speed_words
 from mlxspec_app.conversation.fold import fold
-from mlxspec_app.conversation.messages import PlainSpeed
 from mlxspec_app.store.records import COMPARISON, Generation, StoredMessage
 from mlxspec_app.store.restore import CUT_OFF, restore
 from tests.support.store_files import exchange, path, record
@@ -116,8 +115,8 @@ def test_the_ratio_to_plain_decoding_is_stored_with_the_reply_and_its_forks(
         lose(traces)
     reply = reply_of(recorder, traces)
     assert reply.measured == COMPARED
-    assert times_plain(reply) == "\u00d72.31 plain"
-    assert (reply.plain, reply.num_copied) == (PlainSpeed(11.5, 1900, (274, 3400)), 40)
+    assert speed_words(reply) == "2.3x the speed"
+    assert reply.num_copied == 40
     assert restore(path(recorder), traces)[1].measured is None  # the reply before has none
     fork = recorder.fork_at(len(path(recorder)) - 1)
     assert restore(fork.path, traces)[-1].measured == COMPARED
@@ -128,7 +127,7 @@ def test_the_ratio_to_plain_decoding_is_stored_with_the_reply_and_its_forks(
 )
 def test_a_reply_of_an_older_store_has_no_ratio(kept):
     stats = {"generated_tokens": 4, "rounds": 2, "total_s": 2.0, COMPARISON: kept}
-    assert times_plain(recalled(target="t", stats=stats)) == ""
+    assert speed_words(recalled(target="t", stats=stats)) == ""
 
 
 numbers = st.integers() | st.floats()

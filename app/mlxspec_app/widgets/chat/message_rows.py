@@ -9,6 +9,7 @@ from textual.widgets import Static
 
 from mlxspec_app.conversation.figures import (
     GUESSED,
+    RATIO,
     Part,
     count,
     fitting,
@@ -81,6 +82,8 @@ class ReplyFooter(Explained, Widget):
 
     def _style(self, part: Part) -> str:
         """Return the style of a figure; the share of guessed words has their tint."""
+        if RATIO in part.text:
+            return "$foreground bold"
         is_tinted = self._view.is_tinted and part.text.endswith(GUESSED)
         return "$spec-guess" if is_tinted else "$spec-muted"
 

@@ -35,7 +35,7 @@ class NoticeRows(Static):
         return [_note(_RESUME)] if cut is not None and cut.reason == "length" else []
 
     def _advice(self, state: ChatState) -> list[Content]:
-        slowdown = state.baseline.slowdown(state.reply)
+        slowdown = state.speeds.slowdown(state.reply)
         if slowdown is None:
             return []
         cost = f"{slowdown:.0%}".replace("%", " %")

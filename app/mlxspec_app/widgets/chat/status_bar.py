@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from textual.content import Content
 from textual.widget import Widget
 
-from mlxspec_app.conversation.figures import Part, count, fitting, loading_words, times_plain
+from mlxspec_app.conversation.figures import Part, count, fitting, loading_words, speed_words
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.conversation.views import DEFAULT_VIEW
 from mlxspec_app.text.bars import meter
@@ -72,7 +72,7 @@ def status_parts(state: ChatState) -> list[Part]:
         parts.append(Part(_meter(state.context, state.context_length), 4))
     if reply is not None and reply.stats.generated_tokens:
         parts.append(Part(f"{reply.stats.generation_tps:.1f} tokens/s", 1))
-        if gain := times_plain(reply):
+        if gain := speed_words(reply):
             parts.append(Part(gain, 5))
     if reply is not None and reply.peak_memory is not None:
         parts.append(Part(f"{reply.peak_memory:.1f} GB", 7))
