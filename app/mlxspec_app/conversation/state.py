@@ -8,16 +8,9 @@ itself changes only the queue, and waits.
 from dataclasses import dataclass, field
 from typing import Literal
 
-<<<<<<< HEAD
-from mlxspec.trace.events import DraftProposed
-from mlxspec_app.conversation.baseline import Baseline
+from mlxspec.trace.events import CostMeasured, DraftProposed
 from mlxspec_app.conversation.events import LoadFailed, LoadProgress, ModelChoice, TableProgress
 from mlxspec_app.conversation.messages import Message, Reply, without_system
-=======
-from mlxspec.trace.events import CostMeasured, DraftProposed
-from mlxspec_app.conversation.events import LoadFailed, LoadProgress, ModelChoice
-from mlxspec_app.conversation.messages import Message, Reply
->>>>>>> f7bcecee (Compare a reply with plain decoding at the same time, in one notation)
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.conversation.speeds import Speeds
 
