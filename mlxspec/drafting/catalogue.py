@@ -5,6 +5,7 @@ only if the choice `auto` has measured it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from mlxspec.drafting.verdict import DrafterVerdict
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.kv.cache import cache_words
 from mlxspec.loading.fetch import default_model
-from mlxspec.loading.fetch.models import LocalModel, describe_model, list_local_models, offers
+from mlxspec.loading.fetch.models import LocalModel, describe_model, list_local_models
+from mlxspec.loading.fetch.offers import Offer, offers, recommended
 from mlxspec.loading.fetch.sources import find_local, local_places
 from mlxspec.loading.folder import is_model_folder, read_config
 from mlxspec.loading.heads.file import DrafterFile, drafters_for, fingerprint
@@ -48,18 +50,26 @@ def list_offers() -> list[ModelEntry]:
     here = {place.name for place in local_places()}
     wanted = [offer for offer in offers() if offer.repository not in here]
     bandwidth = _bandwidth() if wanted else 0.0
-    return [
-        ModelEntry(
-            offer.repository,
-            offer.repository,
-            offer.download_gb,
-            is_here=False,
-            memory_gb=offer.memory_gb,
-            licence=offer.licence,
-            expected_tps=bandwidth / offer.read_gb,
-        )
-        for offer in wanted
-    ]
+    return [replace(_entry(offer), expected_tps=bandwidth / offer.read_gb) for offer in wanted]
+
+
+def recommended_model() -> ModelEntry:
+    """Return the model to fetch first on this machine, which may be here already."""
+    offer = recommended()
+    here = find_model(offer.repository)
+    return here if here is not None and not here.problem else _entry(offer)
+
+
+def _entry(offer: Offer) -> ModelEntry:
+    return ModelEntry(
+        offer.repository,
+        offer.repository,
+        offer.download_gb,
+        is_here=False,
+        memory_gb=offer.memory_gb,
+        licence=offer.licence,
+        is_recommended=offer == recommended(),
+    )
 
 
 @cache

@@ -29,6 +29,7 @@ class ModelEntry:
     drafts: str = ""  # the drafts that it verifies, or that it was not examined yet
     is_bound: bool = False  # whether `memory_gb` is an upper bound: mlx-lm runs the model
     licence: str = ""  # of a model that is offered for download
+    is_recommended: bool = False  # whether it is the one to fetch first on this machine
     expected_tps: float | None = None  # plain tokens/s that the memory of this machine allows
 
     def fit_in(self, memory_gb: float) -> Fit:

@@ -1,12 +1,13 @@
 """Models that are worth fetching: the list is sound, and says what this machine makes of them."""
 
 import re
+from datetime import date
 
 import pytest
 
 from mlxspec.device import backend
 from mlxspec.drafting import catalogue
-from mlxspec.loading.fetch.models import Offer, offers, offers_date
+from mlxspec.loading.fetch.offers import Offer, offers, offers_date, recommended
 from mlxspec_cli.main import main
 from tests.support.hub_cache import cached_folder, use_hub_cache
 from tests.support.model_folders import save_folder
@@ -24,8 +25,38 @@ def hub(tmp_path, monkeypatch):
 def test_an_offer_has_a_hub_id_a_licence_and_a_size_that_its_weights_account_for(offer):
     assert re.fullmatch(r"[\w-]+/[\w.-]+-4bit", offer.repository)
     assert offer.licence
-    assert 4.4 < 8 * offer.download_gb / offer.weights < 4.7  # four bits, a scale and a bias
+    # four bits, a scale and a bias; parts that read pictures have more
+    assert 4.4 < 8 * offer.download_gb / offer.weights < 5.6
     assert 0 < offer.active <= offer.weights
+
+
+def test_the_table_is_dated_sorted_by_size_and_has_a_model_for_every_machine():
+    sizes = [offer.download_gb for offer in offers()]
+    assert sizes == sorted(sizes)
+    tiers = [offer.from_gb for offer in offers() if offer.from_gb is not None]
+    assert tiers == [0, 16, 24, 32]
+    assert [offer.for_cpu for offer in offers()].count(True) == 1
+    assert date(2026, 11, 1) <= offers_date()
+
+
+@pytest.mark.parametrize(
+    ("memory", "usable", "name"),
+    [
+        (8.6, 5.7, "LFM2.5-1.2B-Instruct-4bit"),
+        (17.2, 11.5, "Qwen3.5-4B-MLX-4bit"),
+        (25.8, 17.2, "Qwen3.5-9B-4bit"),
+        (34.4, 22.9, "Qwen3-30B-A3B-4bit"),
+        (128.0, 15.0, "Qwen3.5-9B-4bit"),  # a small GPU in a large machine
+        (128.0, 0.0, "Qwen2.5-0.5B-Instruct-4bit"),  # a CPU
+    ],
+)
+def test_the_model_for_a_machine_is_the_largest_of_its_tier_that_fits(
+    monkeypatch, memory, usable, name
+):
+    monkeypatch.setattr(backend, "is_cpu", lambda: not usable)
+    monkeypatch.setattr(backend, "memory_gb", lambda: memory)
+    monkeypatch.setattr("mlxspec.loading.fetch.offers.usable_gb", lambda: usable)
+    assert recommended().repository == f"mlx-community/{name}"
 
 
 @pytest.mark.parametrize(("stays", "memory", "read"), [(True, 17.2, 1.72), (False, 120.0, 12.0)])

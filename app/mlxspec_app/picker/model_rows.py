@@ -52,7 +52,7 @@ def _offer(model: ModelEntry, memory_gb: float) -> list[tuple[str, str]]:
         (f"↓ {gigabytes(model.size_gb)} ", _MUTED),
         (sign, style),
         (f" ~{_speed(model.expected_tps)}", _PLAIN),
-        (f" · {model.licence}", _MUTED),
+        (f" · {model.licence}{', recommended here' * model.is_recommended}", _MUTED),
     ]
 
 
@@ -139,7 +139,8 @@ def fetch_news(fetching: Fetching | None) -> Content:
         return trouble(f"{name} was not downloaded", fetching.error)
     if fetching.is_over:
         return Content.assemble(("✓ ", _GOOD), (f"{name} is here: Enter loads it", _PLAIN))
-    words = f"{100 * fetching.done // fetching.total} %" if fetching.total else "…"
+    share, whole = fetching.done / (fetching.total or 1), gigabytes(fetching.total / 1e9)
+    words = f"{share:.0%} of {whole}".replace("%", " %") if fetching.total else "…"
     return Content.styled(f"downloading {name} {words}", f"{_PLAIN} bold")
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from mlxspec.device.memory import usable_gb
 from mlxspec.drafting.catalogue import DrafterFinder, list_models, list_offers
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
-from mlxspec.loading.fetch.models import offers_date
+from mlxspec.loading.fetch.offers import offers_date
 from mlxspec.loading.fetch.sources import find_local, find_source, source_named
 from mlxspec_cli.output import harmless
 
@@ -78,6 +78,7 @@ def _offer_text(offer: ModelEntry) -> str:
     speed = offer.expected_tps or 0.0
     digits = 0 if speed >= _EXACT_BELOW else 1
     facts = f"{offer.licence}; {fit}; about {speed:.{digits}f} tokens/s without drafts"
+    facts += "; recommended for this machine" * offer.is_recommended
     return f"{offer.source}  {offer.size_gb:.2f} GB to download\n{_wrapped(facts)}"
 
 
