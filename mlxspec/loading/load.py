@@ -15,6 +15,7 @@ from mlxspec.device.memory import limit_memory
 from mlxspec.device.turns import building_turn
 from mlxspec.errors import Progress, Say, UnsupportedModelError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
+from mlxspec.loading.fetch import default_model
 from mlxspec.loading.fetch.sources import Source, find_source
 from mlxspec.loading.folder import (
     ALONE,
@@ -116,7 +117,9 @@ def load_model(
             loaded = _load_own(found, header, changes, dtype, sharing)
         memory.give_back_memory()  # buffers of the conversion take a fifth of a small model
     words = f"{loaded.weights}, {loaded.shared}" if loaded.shared else loaded.weights
-    return replace(loaded, weights=words, sampling=recommended_sampling(found.path, say))
+    is_default = found.revision == default_model.SHA256
+    sampling = default_model.SAMPLING if is_default else recommended_sampling(found.path, say)
+    return replace(loaded, weights=words, sampling=sampling)
 
 
 def load_draft_model_file(file: DrafterFile, tokenizer: Tokenizer) -> LoadedModel:

