@@ -7,9 +7,10 @@ from typing import Any
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.constants import HF_HUB_CACHE
-from huggingface_hub.errors import (
+from huggingface_hub.errors import (  # type: ignore[attr-defined]
     DryRunError,
     GatedRepoError,
+    HTTPError,
     LocalEntryNotFoundError,
     RepositoryNotFoundError,
     RevisionNotFoundError,
@@ -18,6 +19,7 @@ from tqdm.auto import tqdm
 
 from mlxspec.errors import ModelNotFoundError, Progress, UnsupportedModelError
 from mlxspec.loading.fetch.default_model import check_disk
+from mlxspec.loading.fetch.large_file import large_file
 from mlxspec.loading.folder import TOKENIZER, read_config, weight_files
 
 _PATTERNS: dict[str, Any] = {
@@ -53,7 +55,8 @@ def hub_folder(repository: str, on_progress: Progress | None, revision: str | No
         raise ModelNotFoundError(
             f"{repository} has no revision {revision!r}: give a branch, a tag or a commit of it"
         ) from error
-    except (OSError, ValueError) as error:  # no network, a full disk, a name the hub refuses
+    # no network, a full disk, a name the hub refuses
+    except (OSError, ValueError, HTTPError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ModelNotFoundError(
             f"{repository} is not cached and cannot be downloaded ({reason}): connect to the "
@@ -78,18 +81,29 @@ def _cached_snapshot(repository: str, revision: str | None) -> Path | None:
 
 
 def _fetched_snapshot(repository: str, on_progress: Progress | None, revision: str | None) -> Path:
-    """Download the missing files of a snapshot; complete files survive an interruption."""
-    bar = None if on_progress is None else _bar_that_reports(on_progress)
-    wanted = {"revision": revision, "tqdm_class": bar, **_PATTERNS}
+    """Download the missing files of a snapshot; what is here of them survives an interruption."""
+    wanted = {"revision": revision, **_PATTERNS}
+    done = total = 0
     with suppress(DryRunError):  # without a network, the download itself gives the reason
-        files = snapshot_download(repository, dry_run=True, **wanted)
-        missing = sum(file.file_size or 0 for file in files if file.will_download)
-        check_disk(Path(HF_HUB_CACHE), missing, repository)
-    return Path(snapshot_download(repository, **wanted))
+        silent = _bar_that_reports(lambda done, total: None, 0, 0)
+        files = snapshot_download(repository, dry_run=True, tqdm_class=silent, **wanted)
+        missing = [file for file in files if file.will_download]
+        total, cache = sum(file.file_size or 0 for file in missing), Path(HF_HUB_CACHE)
+        found = (large_file(repository, file, cache) for file in missing)
+        large = [file for file in found if file is not None]
+        check_disk(cache, total - sum(file.bytes_here for file in large), repository)
+        for file in large:
+            if on_progress is not None:
+                on_progress(done + file.bytes_here, total)
+            file.fetch(on_progress and _bar_that_reports(on_progress, done, total))
+            done += file.size
+    bar = on_progress and _bar_that_reports(on_progress, done, total)
+    return Path(snapshot_download(repository, tqdm_class=bar, **wanted))
 
 
-def _bar_that_reports(on_progress: Progress) -> type[Any]:
-    most = 0
+def _bar_that_reports(on_progress: Progress, before: int, total: int) -> type[Any]:
+    """Return a class of bars whose bytes come after others; `total` 0 is the bar's own."""
+    most = before
 
     class Bar(tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -101,9 +115,9 @@ def _bar_that_reports(on_progress: Progress) -> type[Any]:
         def update(self, n: float | None = 1) -> Any:
             drawn = super().update(n)  # on_progress may raise, and tqdm's lock must be free then
             nonlocal most
-            if self.unit == "B" and self.total and self.n > most:
-                most = int(self.n)
-                on_progress(most, int(self.total))
+            if self.unit == "B" and self.total and before + self.n > most:
+                most = before + int(self.n)
+                on_progress(most, total or int(self.total))
             return drawn
 
     return Bar
