@@ -4,7 +4,7 @@ The message of an error says what was got, what is allowed and what to do.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 WARNING = "warning: "
 """Prefix of a line for the user that reports a problem; other lines are news."""
@@ -20,6 +20,20 @@ def warn(line: str) -> None:
     """Report a line as a Python warning if it tells of a problem; drop any other line."""
     if line.startswith(WARNING):
         warnings.warn(line.removeprefix(WARNING), stacklevel=2)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return "did you mean X?" for the known name next to a word, or "".
+
+    The last part of a path or hub id is enough, and so is a piece of it.
+    """
+    from difflib import get_close_matches  # imported here: only an error needs it
+
+    spelled = {part.casefold(): name for name in known for part in (name.rpartition("/")[2], name)}
+    wanted = word.casefold()
+    near = get_close_matches(wanted, spelled, n=1)
+    near = near or [spelling for spelling in spelled if wanted and wanted in spelling]
+    return f"did you mean {spelled[near[0]]}?" if near else ""
 
 
 class MlxspecError(Exception):

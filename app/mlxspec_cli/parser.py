@@ -1,13 +1,15 @@
 """The parser of the command line: all commands and their arguments, without MLX for `--help`."""
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 from mlxspec import __version__
+from mlxspec.errors import did_you_mean
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, KV_BITS_IN_WORDS
 from mlxspec_app.sessions.servers import DEFAULT_URL
 from mlxspec_cli.arguments import LOAD_FLAGS, REPLY_FLAGS, add_flag, add_flags, option
+from mlxspec_cli.examples import EXAMPLES
 from mlxspec_cli.serve_options import add_serve_options
 from mlxspec_cli.train_options import add_train_commands
 
@@ -16,21 +18,46 @@ _JSON = "print one JSON document instead"
 _MODEL = "folder, GGUF file, hub id; defaults to the default model"
 
 
+class _Help(argparse.HelpFormatter):
+    """A help whose first line has no flags: they follow, each with what it does."""
+
+    def add_usage(
+        self,
+        usage: str | None,
+        actions: Iterable[argparse.Action],
+        groups: Iterable[Any],
+        prefix: str | None = None,
+    ) -> None:
+        named = [action for action in actions if not action.option_strings]
+        super().add_usage(usage, named, (), prefix)
+
+
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are a line each, and name the flag that was probably meant."""
+    """A parser whose errors are a line each, and name the word that was probably meant."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(formatter_class=_Help, **how)
+
+    def format_help(self) -> str:
+        """Return the help, examples first."""
+        usual, examples = super().format_help(), EXAMPLES.get(self.prog)
+        return "\n  ".join(["examples:", *examples]) + f"\n\n{usual}" if examples else usual
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            from difflib import get_close_matches  # imported here: only this error needs it
-
             word = unknown[0].partition("=")[0]
-            near = get_close_matches(word, self._option_string_actions, n=1)
-            meant = "".join(f": did you mean {one}?" for one in near)
-            self.error(f"unrecognized argument {word}{meant}")
+            meant = did_you_mean(word, self._option_string_actions)
+            self.error(f"unrecognized argument {word}{meant and f': {meant}'}")
         return found, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            choices = [str(choice) for choice in action.choices]
+            hint = did_you_mean(str(value), choices) or f"choose from {', '.join(choices)}"
+            raise argparse.ArgumentError(action, f"{value!r} is not known; {hint}")
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}\n`{self.prog} --help` lists what it takes\n")
@@ -45,7 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"mlxspec {__version__}")
     debug = Parser(add_help=False)
     debug.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def add(name: str, text: str) -> argparse.ArgumentParser:
         return commands.add_parser(name, help=text, description=text, parents=[debug])

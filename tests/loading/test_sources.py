@@ -4,15 +4,12 @@ Downloads come from a local hub by the real client: complete, stopped, resumed, 
 other programs on this disk have one name each.
 """
 
-import hashlib
 import json
-from contextlib import contextmanager, suppress
 from functools import partial
-from http.server import BaseHTTPRequestHandler
-from types import MappingProxyType, SimpleNamespace
+from types import MappingProxyType
 
 import pytest
-from huggingface_hub import scan_cache_dir, snapshot_download
+from huggingface_hub import scan_cache_dir
 from huggingface_hub.errors import (
     GatedRepoError,
     LocalEntryNotFoundError,
@@ -24,7 +21,7 @@ from mlxspec.errors import ModelNotFoundError
 from mlxspec.loading import Changes, list_local_models, load_model
 from mlxspec.loading.fetch.sources import find_local, find_source, local_places
 from mlxspec_cli.main import main
-from tests.support.http_servers import running
+from tests.support.fake_hub import fetch_from, serving
 from tests.support.hub_cache import COMMIT, cached_folder
 from tests.support.model_folders import save_folder, save_gguf, save_json, tiny_config
 
@@ -46,6 +43,23 @@ def test_a_folder_and_a_file_are_found_by_their_paths(tmp_path):
 def test_anything_else_is_refused_with_what_is_allowed(name):
     with pytest.raises(ModelNotFoundError, match="give a folder, a GGUF file, a hub id"):
         find_source(name)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("lfm2.5-1.2b-instruct", "mlx-community/LFM2.5-1.2B-Instruct-4bit"),
+        ("mlx-comunity/Qwen3-8B-4bit", "mlx-community/Qwen3-8B-4bit"),
+        ("org/tinny", "org/tiny"),
+        ("zzzz", ""),
+    ],
+)
+def test_a_name_next_to_a_model_names_that_model(hub, typed, meant):
+    save_folder(cached_folder(hub, "org/tiny"))
+    with pytest.raises(ModelNotFoundError) as refused:
+        find_source(typed)
+    assert str(refused.value).endswith(f"; did you mean {meant}?") == bool(meant)
+    assert ("did you mean" in str(refused.value)) == bool(meant)
 
 
 @pytest.mark.parametrize("name", ["no/such/place", "a..b/c--d", "org/elsewhere", "default", ""])
@@ -244,58 +258,7 @@ def test_a_name_that_several_models_have_is_refused_with_their_sources(home, cap
     assert "is not here" in capsys.readouterr().err
 
 
-BIG = bytes(11 << 20)  # the client reports after each 10 MiB
-
-
-def etag(content):
-    return hashlib.sha256(content).hexdigest()
-
-
-@contextmanager
-def serving(files):
-    """Run a hub that holds one repository with these files; it notes which were `sent`."""
-    remote = SimpleNamespace(files=files, sent=[])
-    tree = [
-        {
-            **{"type": "file", "path": name, "size": len(content), "oid": etag(content)},
-            "lfs": {"oid": etag(content), "size": len(content), "pointerSize": 1},
-        }
-        for name, content in files.items()
-    ]
-
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_):
-            pass
-
-        def do_HEAD(self):
-            self.answer(with_body=False)
-
-        def do_GET(self):
-            self.answer(with_body=True)
-
-        def answer(self, *, with_body):
-            path = self.path.partition("?")[0]
-            headers = {"X-Repo-Commit": COMMIT}
-            if path.startswith("/api/"):
-                facts = tree if "/tree/" in path else {"id": "org/tiny", "sha": COMMIT}
-                body = json.dumps(facts).encode()
-            else:
-                name = path.rpartition("/")[2]
-                body = files[name]
-                headers["ETag"] = f'"{etag(body)}"'
-                if with_body:
-                    remote.sent.append(name)
-            self.send_response(200)
-            for key, value in {**headers, "Content-Length": str(len(body))}.items():
-                self.send_header(key, value)
-            self.end_headers()
-            if with_body:
-                with suppress(ConnectionError):  # the client may stop half-way
-                    self.wfile.write(body)
-
-    with running(Handler) as port:
-        remote.url = f"http://127.0.0.1:{port}"
-        yield remote
+BIG = bytes(range(256)) * (96 << 10)  # 24 MiB; the client reports after each 10 MiB
 
 
 class StoppedError(Exception):
@@ -311,13 +274,6 @@ def remote(tmp_path, monkeypatch):
     with serving(files) as remote:
         fetch_from(monkeypatch, tmp_path, remote.url)
         yield remote
-
-
-def fetch_from(monkeypatch, tmp_path, url):
-    cache = tmp_path / "cache"
-    fetch = partial(snapshot_download, cache_dir=cache, endpoint=url, etag_timeout=2)
-    monkeypatch.setattr("mlxspec.loading.fetch.hub.snapshot_download", fetch)
-    monkeypatch.setattr("mlxspec.loading.fetch.hub.HF_HUB_CACHE", str(cache))
 
 
 def stop_in_the_large_file(done, total):
@@ -342,20 +298,41 @@ def test_what_was_fetched_needs_no_network_any_more(remote, tmp_path, monkeypatc
     assert find_source("org/tiny") == find_local("org/tiny") == whole
 
 
-def test_a_stopped_download_keeps_complete_files_and_can_be_resumed(remote):
+def test_a_stopped_download_goes_on_where_it_was_stopped_in_another_run_too(remote):
     with pytest.raises(StoppedError):
         find_source("org/tiny", stop_in_the_large_file)
-    remote.sent.clear()
+    seen = []
+    found = find_source("org/tiny", lambda done, total: seen.append((done, total)))
+    assert (found.path / "model.safetensors").read_bytes() == BIG
+    assert remote.starts[:2] == [("model.safetensors", 0), ("model.safetensors", 10 << 20)]
+    assert seen[0] == (10 << 20, seen[-1][1])
+    assert seen == sorted(seen)
+    assert seen[-1][0] == seen[-1][1]
+
+
+def test_a_connection_that_drops_twice_is_taken_up_again(remote, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda seconds: None)
+    remote.drops += [11 << 20, 21 << 20]
     found = find_source("org/tiny", lambda done, total: None)
     assert (found.path / "model.safetensors").read_bytes() == BIG
-    assert "model.safetensors" in remote.sent  # the file that was cut off begins anew
-    assert len(remote.sent) < len(remote.files) - 1
+    starts = [start for name, start in remote.starts if name == "model.safetensors"]
+    assert starts == [0, 10 << 20, 20 << 20]
+
+
+def test_a_file_with_other_content_is_refused_and_begins_anew(remote):
+    remote.lies["model.safetensors"] = BIG[:-1] + b"!"
+    with pytest.raises(ModelNotFoundError, match=r"damaged on its way .* download it again"):
+        find_source("org/tiny", lambda done, total: None)
+    remote.lies.clear()
+    found = find_source("org/tiny", lambda done, total: None)
+    assert (found.path / "model.safetensors").read_bytes() == BIG
+    assert ("model.safetensors", 0) in remote.starts[1:]
 
 
 def test_a_download_without_room_is_not_begun(remote, monkeypatch):
     usage = type("Usage", (), {"free": 5_000_000})
     monkeypatch.setattr("shutil.disk_usage", lambda place: usage)
-    with pytest.raises(ModelNotFoundError, match=r"takes 12 MB, .* has 5 MB free: make room"):
+    with pytest.raises(ModelNotFoundError, match=r"takes 25 MB, .* has 5 MB free: make room"):
         find_source("org/tiny", lambda done, total: None)
     assert remote.sent == []
 

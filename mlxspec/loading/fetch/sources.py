@@ -18,10 +18,16 @@ from pathlib import Path
 from huggingface_hub import scan_cache_dir
 from huggingface_hub.errors import CacheNotFound
 
-from mlxspec.errors import ModelNotFoundError, Progress, UnsupportedOperationError
+from mlxspec.errors import (
+    ModelNotFoundError,
+    Progress,
+    UnsupportedOperationError,
+    did_you_mean,
+)
 from mlxspec.loading.fetch import default_model
 from mlxspec.loading.fetch.default_model import fetch_default_model
 from mlxspec.loading.fetch.hub import cached_folder, hub_folder
+from mlxspec.loading.fetch.offers import offers
 from mlxspec.loading.folder import CONFIG
 from mlxspec.params import DEFAULT_MODEL
 
@@ -65,15 +71,25 @@ def find_source(
     if path.is_file():
         return Source(path, path.stem)
     if _is_hub_id(text):
-        folder = hub_folder(text, on_progress, revision)
+        try:
+            folder = hub_folder(text, on_progress, revision)
+        except ModelNotFoundError as error:
+            raise ModelNotFoundError(f"{error}{_meant(text)}") from error
         return Source(folder, text, folder.name)
     if (known := source_named(text)) is not None:
         return known
     raise ModelNotFoundError(
         f"{text!r} is not a model: give a folder, a GGUF file, a hub id such as "
         "'mlx-community/Qwen2.5-0.5B-Instruct-4bit', a name that `mlxspec models` lists, or "
-        "nothing for the default model"
+        f"nothing for the default model{_meant(text)}"
     )
+
+
+def _meant(text: str) -> str:
+    """Return the model here or worth fetching whose name is next to a text, for a message."""
+    known = [*(place.name for place in local_places()), *(offer.repository for offer in offers())]
+    meant = "" if text in known else did_you_mean(text, known)
+    return meant and f"; {meant}"
 
 
 def find_local(source: str) -> Source | None:
