@@ -99,7 +99,11 @@ def options(args: Namespace) -> Options:
 
 def generation_params(args: Namespace) -> GenerationParams:
     """Return the settings of a reply, with defaults for missing flags and a random seed."""
-    sampling = SamplingParams(**_stated(args, (row.name for row in SAMPLING)))
+    drawn = _stated(args, (row.name for row in SAMPLING))
+    for row in SAMPLING:
+        if row.typed is not None and row.name in drawn:
+            row.typed.check(row.flag, drawn[row.name])
+    sampling = SamplingParams(**drawn)
     given = _stated(args, (row.name for row in GENERATION if row.flag))
     if hasattr(args, "regex"):  # read here, once: a pipe can be read only once
         given["grammar"] = grammar(args)

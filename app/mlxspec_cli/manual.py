@@ -86,7 +86,7 @@ def _setting_rows(settings: Iterable[Setting]) -> Iterator[tuple[str, ...]]:
     for row in settings:
         default = "" if row.default is None else repr(row.default)
         ways = (row.name, row.flag, f"/{row.word}" if row.word else "", row.file, default)
-        yield (*(_code(way) if way else "" for way in ways), row.range.allowed, row.help)
+        yield (*(_code(way) if way else "" for way in ways), row.asked.allowed, row.help)
 
 
 def _reasons(settings: Iterable[Setting]) -> Iterator[tuple[str, str, str]]:

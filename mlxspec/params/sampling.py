@@ -31,6 +31,8 @@ _TOP_KS = "1 or more, or 0 or -1 for all"
 
 _SHARE = number("at least 0 and at most 1", lambda p: 0 <= p <= 1)
 _PENALTY = number("finite, 0 for none", math.isfinite)
+_TYPED_TEMPERATURE = number("from 0 to 2, as more is noise", lambda degree: 0 <= degree <= 2)
+_TYPED_PENALTY = number("from -2 to 2, 0 for none", lambda penalty: -2 <= penalty <= 2)
 _AS_IN_MLX_LM = "it is there for scripts written for mlx-lm"
 
 
@@ -71,6 +73,7 @@ class SamplingParams:
         flag="--temp",
         word="temp",
         noun="NUMBER",
+        typed=_TYPED_TEMPERATURE,
     )
     top_k: int = setting(
         0,
@@ -95,15 +98,21 @@ class SamplingParams:
         number("finite and more than 0, 1 for none", lambda penalty: penalty > 0),
         "makes tokens of prompt and reply less likely; 1 for none",
         noun="NUMBER",
+        typed=number("more than 0, at most 2; 1 for none", lambda penalty: 0 < penalty <= 2),
     )
     presence_penalty: float = setting(
-        0.0, _PENALTY, "makes tokens of the reply less likely; 0 for none", noun="NUMBER"
+        0.0,
+        _PENALTY,
+        "makes tokens of the reply less likely; 0 for none",
+        noun="NUMBER",
+        typed=_TYPED_PENALTY,
     )
     frequency_penalty: float = setting(
         0.0,
         _PENALTY,
         "makes tokens of the reply less likely, once per occurrence; 0 for none",
         noun="NUMBER",
+        typed=_TYPED_PENALTY,
     )
     logit_bias: Mapping[int, float] = setting(
         {},

@@ -76,7 +76,13 @@ class Setting:
     noun: str = ""  # a word for the value after flag and slash word
     unset: str = ""  # what the command line does without the flag, where that is not the default
     repeats: bool = False  # whether the flag may be given several times
+    typed: Range | None = None  # a narrower range for what a user types
     absent: Mapping[Door, str] = field(default_factory=dict)
+
+    @property
+    def asked(self) -> Range:
+        """The range of what a user types."""
+        return self.typed or self.range
 
 
 def setting(

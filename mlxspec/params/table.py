@@ -40,7 +40,10 @@ def adjusted(params: GenerationParams, word: str, text: str) -> GenerationParams
     now: Any = getattr(params, row.name, None)
     # A line sets one name of several; a JSON object sets them all.
     is_added = isinstance(now, Mapping) and not text.startswith("{")
-    change: dict[str, Any] = {row.name: [written(now), text] if is_added else _typed(row, text)}
+    value = [written(now), text] if is_added else _typed(row, text)
+    if row.typed is not None:
+        value = row.typed.check(row.name, value)
+    change: dict[str, Any] = {row.name: value}
     if row in SAMPLING:
         return replace(params, sampling=replace(params.sampling, **change))
     return replace(params, **change)

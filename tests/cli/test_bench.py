@@ -132,7 +132,8 @@ def test_predictions_are_arms_beside_plain_decoding(bench):
     [
         (("--resume",), "name it with --out"),
         (("--temps", "warm"), "--temps takes temperatures"),
-        (("--temps", "-1"), "temperature must be"),
+        (("--temps", "-1"), "--temps must be from 0 to 2"),
+        (("--temps", "0,9"), "--temps must be from 0 to 2, as more is noise; got 9.0"),
         (("--repeat", "0"), "--repeat must be 1 or more"),
         (("--limit", "0"), "1 or more; got 0"),
         (("--categories", "chat"), "category 'chat' is not there"),

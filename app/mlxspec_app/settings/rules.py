@@ -64,8 +64,9 @@ def _switch(meaning: str) -> Rule:
 
 
 def _of_table(row: Setting) -> Rule:
-    assert row.range.kind is not None  # every setting in the file has a type
-    return Rule(row.range.kind, row.range.allowed, row.help, row.range.fits, row.range.choices)
+    allowed = row.asked
+    assert allowed.kind is not None  # every setting in the file has a type
+    return Rule(allowed.kind, allowed.allowed, row.help, allowed.fits, allowed.choices)
 
 
 KEY_LIST = Rule(

@@ -32,8 +32,8 @@ from mlxspec.measure.cost import forward_cost
 from mlxspec.measure.tables import as_json
 from mlxspec.measure.trial import prompt_tokens
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams, SamplingParams
+from mlxspec_cli.arguments import REPLY_FLAGS, words_of
 from mlxspec_cli.arguments import options as load_options
-from mlxspec_cli.arguments import words_of
 from mlxspec_cli.output import say
 
 _PREDICTED = Question("diary", "edits", ("Write the diary of a long journey, day by day.",))
@@ -197,6 +197,6 @@ def _plan(args: Namespace) -> Plan:
         raise ValueError(
             f"--temps takes temperatures separated by commas, like 0,1; got {args.temps!r}"
         )
-    for temp in temps:
-        replace(params.sampling, temperature=temp)  # a bad value is refused now, not after an hour
+    for temp in temps:  # a bad value is refused now, not after an hour
+        REPLY_FLAGS["temperature"].asked.check("--temps", temp)
     return Plan([_PREDICTED] if args.predictions else chosen, temps, args.repeat, params)
