@@ -4,7 +4,7 @@ Tokens and the logits that each was drawn from are compared, greedy and sampled 
 No difference is excused. Beside that it counts the replies that differ without exact decoding.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, ClassVar
@@ -70,11 +70,16 @@ def check_exact(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -
     notes: list[str] = []
     contexts = contexts_of(loaded, plan.caches, say, notes)
     forms, rows = dict[str, str](), list[ExactRow]()
-    for context in contexts:
-        cache = context.target.cache.describe()
-        forms[cache] = exact_form(context.target, say).words
-        rows += _compared(context, cache, plan, progress)
     setup = setup_of(contexts[0], plan.params(max(plan.num_nodes)), PLAIN)
+    try:
+        for context in contexts:
+            cache = context.target.cache.describe()
+            forms[cache] = exact_form(context.target, say).words
+            rows += _compared(context, cache, plan, progress)
+    except KeyboardInterrupt:
+        so_far = ExactResult(setup, forms, tuple(rows), tuple(notes)).verdict_text
+        say(f"stopped; so far {so_far}" if rows else "stopped before a drafter was compared")
+        raise
     return ExactResult(setup, forms, tuple(rows), tuple(notes))
 
 
@@ -107,7 +112,7 @@ class _Reply:
 
 def _compared(
     context: DrafterContext, cache: str, plan: Plan, progress: Progress
-) -> list[ExactRow]:
+) -> Iterator[ExactRow]:
     words = list(plan.drafters) or drafters_here(context)
     plain, *arms = own_arms([PLAIN, *words], context, FixedBudget())
     cases = [
@@ -122,7 +127,6 @@ def _compared(
         ]
         for is_exact in (True, False)
     }
-    rows = []
     for arm in arms:
         doing = progress(cases, f"{cache}: {arm.name}")
         found = [
@@ -130,19 +134,16 @@ def _compared(
             for prompt, params in doing
         ]
         exact, usual = zip(*found, strict=True)
-        rows.append(
-            ExactRow(
-                cache=cache,
-                drafter=arm.name,
-                num_replies=len(cases),
-                num_different=_different(exact, wanted[True]),
-                usually_different=_different(usual, wanted[False]),
-                tokens=sum(len(reply.trial.tokens) for reply in exact),
-                drafted=sum(reply.trial.stats["drafted"] for reply in exact),
-                accepted=sum(reply.trial.stats["accepted"] for reply in exact),
-            )
+        yield ExactRow(
+            cache=cache,
+            drafter=arm.name,
+            num_replies=len(cases),
+            num_different=_different(exact, wanted[True]),
+            usually_different=_different(usual, wanted[False]),
+            tokens=sum(len(reply.trial.tokens) for reply in exact),
+            drafted=sum(reply.trial.stats["drafted"] for reply in exact),
+            accepted=sum(reply.trial.stats["accepted"] for reply in exact),
         )
-    return rows
 
 
 def _params(plan: Plan, index: int, temperature: float) -> GenerationParams:

@@ -31,6 +31,7 @@ from mlxspec.params import GenerationParams, Grammar, Options
 from mlxspec.params.grammar import GrammarKind
 from mlxspec.reply.continuation import Continuation
 from mlxspec.reply.job import Job
+from mlxspec.trace.difference import Difference
 
 _NUM_TEXTS = 2  # replies whose rows are measured for drift
 _LENGTHS, _MAX_PREFIXES = (0, 8), 16  # of plain replies, after which samples start
@@ -78,18 +79,52 @@ class GreedyCase:
     plain: tuple[int, ...]
 
 
+@dataclass
+class Tally:
+    """What was compared so far, for one who stops the check."""
+
+    num_replies: int = 0
+    num_ties: int = 0
+    num_wrong: int = 0
+    num_samples: int = 0
+
+    def add(self, found: Difference | None) -> None:
+        """Count a greedy reply and its first difference."""
+        self.num_replies += 1
+        self.num_ties += found is not None and found.is_near_tie
+        self.num_wrong += found is not None and not found.is_near_tie
+
+    def words(self) -> str:
+        verdict = f"{self.num_wrong} differ: NOT lossless" if self.num_wrong else "none differs"
+        ties = f", {self.num_ties} of them at a near-tie" if self.num_ties else ""
+        done = f"{self.num_replies} greedy replies compared with plain decoding{ties}, {verdict}"
+        return f"stopped; so far {done}; {self.num_samples} samples drawn and not yet judged"
+
+
 def check(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -> CheckResult:
-    """Check a model with all caches and drafters of a plan."""
+    """Check a model with all caches and drafters of a plan; an interrupt says what was done."""
+    tally = Tally()
+    try:
+        return _check(loaded, plan, say, progress, tally)
+    except KeyboardInterrupt:
+        say(tally.words())
+        raise
+
+
+def _check(
+    loaded: LoadedModel, plan: Plan, say: Say, progress: Progress, tally: Tally
+) -> CheckResult:
     notes: list[str] = []
     contexts = contexts_of(loaded, plan.caches, say, notes)
-    first, start = Checker(contexts[0], plan, progress, notes), time.monotonic()
+    first, start = Checker(contexts[0], plan, progress, notes, tally), time.monotonic()
     cases = first.cases()  # first, so that an error does not come after minutes of other checks
     say(_estimate(time.monotonic() - start, first, len(contexts), len(cases)))
     caches = [_said(first.check_replies(), say)]
     distributions = first.check_distributions(cases)
     # one after the other, because each has its own drafters in memory
     for context in contexts[1:]:
-        caches.append(_said(Checker(context, plan, progress, notes).check_replies(), say))
+        checker = Checker(context, plan, progress, notes, tally)
+        caches.append(_said(checker.check_replies(), say))
     return CheckResult(
         setup=setup_of(contexts[0], plan.params(max(plan.num_nodes)), PLAIN),
         num_nodes=tuple(plan.num_nodes),
@@ -142,9 +177,15 @@ class Checker:
     """Checks one target with one kind of cache."""
 
     def __init__(
-        self, context: DrafterContext, plan: Plan, progress: Progress, notes: list[str]
+        self,
+        context: DrafterContext,
+        plan: Plan,
+        progress: Progress,
+        notes: list[str],
+        tally: Tally,
     ) -> None:
-        """`notes` gets an entry for each question that is left out."""
+        """`notes` gets an entry for each question that is left out, `tally` what is compared."""
+        self._tally = tally
         self.context, self.plan, self._progress, self._notes = context, plan, progress, notes
         self.drafters = list(plan.drafters) or drafters_here(context)
         self._budget = FixedBudget()  # drafts in every round: a plain round checks nothing
@@ -189,7 +230,8 @@ class Checker:
         drift, agreements = measure_drift(self.context.target, watched), []
         for arm in self._arms:
             doing = self._progress(cases, f"{self._cache}: {arm.name}")
-            agreements.append(check_replies(engine, arm, doing, drift.near_tie))
+            found = check_replies(engine, arm, doing, drift.near_tie, self._tally.add)
+            agreements.append(found)
         return CacheCheck(self._cache, drift, tuple(agreements))
 
     def cases(self) -> list[sampled.Case]:
@@ -217,6 +259,7 @@ class Checker:
             for seed in self._progress(case.seeds, doing):
                 how: dict[str, Any] = {"budget": self._budget, "grammar": self.plan.grammar}
                 yield sampled.draw(engine, drafter, case, seed, **how)
+                self._tally.num_samples += 1
 
         return draws
 
@@ -228,14 +271,22 @@ class Checker:
 
 
 def check_replies(
-    engine: Engine, arm: Arm, cases: Iterable[GreedyCase], near_tie: float
+    engine: Engine,
+    arm: Arm,
+    cases: Iterable[GreedyCase],
+    near_tie: float,
+    note: Callable[[Difference | None], None] = lambda found: None,
 ) -> Agreement:
-    """Compare the replies of a drafter with the plain ones; `near_tie` as in `first_difference`."""
+    """Compare the replies of a drafter with the plain ones; `near_tie` as in `first_difference`.
+
+    `note` gets the first difference of each reply, or None.
+    """
     replies, partings = [], []
     for case in cases:
         reply = arm.write(case.prompt, case.params)
         replies.append(reply)
         found = first_difference(engine, case.prompt, reply.tokens, case.plain, near_tie=near_tie)
+        note(found)
         if found is not None:
             partings.append(Parting(case.name, proof_of(engine, len(reply.tokens), found)))
     return Agreement(

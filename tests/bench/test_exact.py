@@ -101,5 +101,5 @@ def test_the_command_ends_with_1_where_a_bit_differs(monkeypatch, capsys, num_di
     result = ExactResult({}, {}, (row,), ())
     monkeypatch.setattr(verify_command, "load_model", lambda *_, **__: None)
     monkeypatch.setattr(verify_command, "check_exact", lambda *_: result)
-    assert main(["verify", "--exact", "--json"]) == num_different
+    assert main(["verify", "tiny", "--exact", "--json"]) == num_different
     assert json.loads(capsys.readouterr().out)["is_lossless"] is (num_different == 0)

@@ -35,7 +35,8 @@ def verify(tmp_path, monkeypatch, capsys):
     def run(*arguments, folder=None, drafters="suffix", caches="full", draws="20", questions=1):
         folder, path = folder or save_folder(tmp_path / "tiny"), save_questions(tmp_path, questions)
         words = ["verify", str(folder), "--prompts", str(path), "--max-tokens", "8", "--k", "4"]
-        words += ["--drafters", drafters, "--caches", caches, "--draws", draws]
+        words += ["--drafters", drafters, "--caches", caches]
+        words += [] if "--exact" in arguments else ["--draws", draws]
         words += ["--draft-model", str(small_model(tmp_path))] if "model" in drafters else []
         code = main([*words, *arguments])
         out, err = capsys.readouterr()
@@ -166,6 +167,29 @@ def test_who_drafts_nothing_or_breaks_down_is_named(verify, monkeypatch):
     assert "! suffix failed in 1 replies, cache full: no draft today" in out
     assert "! suffix drafted nothing in its replies, cache full" in out
     assert "! suffix failed in 20 samples" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "stops_in", "said"),
+    [
+        ((), "mlxspec.bench.sampled.draw", "2 greedy replies compared with plain decoding, none"),
+        (("--exact",), "mlxspec.bench.exact._different", "stopped before a drafter was compared"),
+    ],
+)
+def test_one_who_stops_it_is_told_what_was_compared(verify, monkeypatch, words, stops_in, said):
+    def stop(*args, **more):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stops_in, stop)
+    code, out, _, err = verify(*words, questions=2)
+    assert (code, out) == (130, "")
+    assert said in err.splitlines()[-1]
+
+
+def test_without_a_model_it_ends_at_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path))
+    assert main(["verify"]) == 1
+    assert "there is no default model here: get it with" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

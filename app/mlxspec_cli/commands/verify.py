@@ -1,7 +1,8 @@
 """`mlxspec verify`: check that drafts do not change the output of a model on this machine.
 
 The exit code is 1 if a greedy reply differs from plain decoding at more than a near-tie, or if
-sampled replies have another distribution; with `--exact` if any reply differs by a bit.
+sampled replies have another distribution; with `--exact` if any reply differs by a bit. An
+interrupt prints what was compared until then.
 """
 
 import json
@@ -20,7 +21,9 @@ from mlxspec.bench.lengths import counts
 from mlxspec.bench.prompts import choose_questions, read_questions
 from mlxspec.bench.verify import Plan, check
 from mlxspec.bench.verify_result import text
+from mlxspec.errors import ModelNotFoundError
 from mlxspec.loading import load_model
+from mlxspec.loading.fetch.default_model import has_default_model
 from mlxspec.measure.tables import as_json
 from mlxspec.params import Options
 from mlxspec_cli.arguments import grammar, words_of
@@ -32,6 +35,11 @@ _DRAWS = 500
 def run(args: Namespace) -> int:
     """Check, and print the report."""
     plan = _plan(args)
+    if args.model is None and not has_default_model():
+        raise ModelNotFoundError(
+            "there is no default model here: get it with `mlxspec models --fetch` (93 MB), or name "
+            "a model that `mlxspec models` lists"
+        )
     loaded = load_model(args.model, dtype=args.dtype, port=args.port, adapter=args.adapter)
     checked: Any = check_exact if args.exact else check
     result = checked(loaded, plan, say, _progress)
