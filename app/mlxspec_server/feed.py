@@ -12,15 +12,18 @@ only while there are watchers.
 
 import asyncio
 import json
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from threading import Lock
+from typing import Any
 
 from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished, GenerationStarted
 from mlxspec.trace.file import event_to_json
 
 MOST_WATCHERS = 16
+_LOG = logging.getLogger("uvicorn.error")  # the one that follows --log-level
 _MOST_HELD = 2000  # events queued for one watcher
 
 _COUNTED = {
@@ -71,6 +74,7 @@ class Feed:
         """Count and send an event of a reply. Called in the engine thread; waits for no watcher."""
         if isinstance(event, GenerationFinished):
             self.counts["replies"] += 1
+            _LOG.info("%s: %s", model, _figures(event.stats))
             self.counts.update({k: event.stats.get(field, 0) for k, field in _COUNTED.items()})
         with self._lock:
             self._number += 1
@@ -124,6 +128,13 @@ class Feed:
                     watcher.num_lost += 1
                 else:
                     watcher.queue.put_nowait(line)
+
+
+def _figures(stats: Mapping[str, Any]) -> str:
+    """Return how much a reply was, how fast, and how much of it was guessed; none of its text."""
+    tokens = stats.get("generated_tokens", 0)
+    share = f"{stats.get('accepted', 0) / (tokens or 1):.0%}".replace("%", " %")
+    return f"{tokens} tokens, {stats.get('generation_tps', 0.0):.1f} tokens/s, {share} guessed"
 
 
 def _line(model: str, name: str, event: Event) -> str:

@@ -179,3 +179,13 @@ def test_a_round_that_fails_ends_the_reply_for_those_who_watch(monkeypatch):
         assert failed.wait(20)
     assert [type(event) for event in told] == [GenerationStarted, GenerationFailed]
     assert told[-1].message == "no memory"
+
+
+def test_a_reply_is_a_line_of_the_log_with_its_speed_and_none_of_its_text(caplog):
+    caplog.set_level("INFO", logger="uvicorn.error")
+    feed = Feed()
+    feed.publish("tiny", "secret-name", STARTED)
+    feed.publish("tiny", "secret-name", token(1))
+    stats = {"generated_tokens": 128, "generation_tps": 45.21, "accepted": 81}
+    feed.publish("tiny", "secret-name", GenerationFinished(2.0, "stop", stats=stats))
+    assert caplog.messages == ["tiny: 128 tokens, 45.2 tokens/s, 63 % guessed"]
