@@ -7,13 +7,13 @@ error, because it was meant as a command. Any other line is a message, for examp
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
 from mlxspec.drafting.names import WORDS as DRAFTER_WORDS
+from mlxspec.errors import did_you_mean
 from mlxspec.params.setting import Setting
 from mlxspec.params.table import ADJUSTABLE
 from mlxspec_app.conversation.views import INKS, VIEWS, Ink, View
@@ -100,6 +100,9 @@ COMMANDS = (
         "[PROMPT]",
     ),
     Command("model", "choose a model, or load the one named", "[NAME]", is_open=True),
+    Command(
+        "fetch", "download the model that fits this machine, while you chat", "[stop]", ("stop",)
+    ),
     Command("draft", "choose a drafter by its name", "[NAME]", DRAFTER_WORDS, is_open=True),
     Command(
         "system", "set the system prompt; with no text, edit it; - for the model's own", "[TEXT]"
@@ -160,8 +163,7 @@ def parse(line: str) -> tuple[Command, str] | None:
     if command is None:
         if argument or not _WORD.fullmatch(word):
             return None
-        close = get_close_matches(word[1:], BY_NAME, n=1)
-        hint = f"did you mean /{close[0]}?" if close else "/help lists them"
+        hint = did_you_mean(word, (f"/{name}" for name in BY_NAME)) or "/help lists them"
         raise CommandError(f"{word} is not a command; {hint}")
     _check(command, argument)
     return command, argument

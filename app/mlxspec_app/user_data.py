@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import TYPE_CHECKING
 
+from mlxspec.drafting.entries import ModelEntry
 from mlxspec_app.conversation.events import AnyEvent
 from mlxspec_app.picker.catalogue import Catalogue, Fetching
 from mlxspec_app.sessions.session import Session
@@ -69,6 +70,13 @@ class UserData:
         if self.store is not None:
             self.store.record(event)
 
+    def fetch(self, model: ModelEntry) -> None:
+        """Download a model in a thread that ends with the process: what is here stays."""
+        assert self.catalogue is not None
+        self.fetching = Fetching(model)
+        run, fetch = self.fetching.run, self.catalogue.fetch
+        threading.Thread(target=run, args=(fetch,), name="mlxspec-fetch", daemon=True).start()
+
     def change(self, name: str, value: Value | None) -> None:
         """Change a setting by its dotted name, in memory; None sets the default."""
         self.settings = with_value(self.settings, name, value)
@@ -87,6 +95,8 @@ class UserData:
     def close(self) -> None:
         """Write pending changes and wait; errors from here on go to standard error."""
         self._notify = _print
+        if self.fetching is not None:
+            self.fetching.is_stopped = True
         with suppress(SettingsError):  # the first attempt to write has shown the error
             self.write_settings()
         if self.store is not None:

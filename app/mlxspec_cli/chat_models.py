@@ -56,6 +56,12 @@ class ChatCatalogue:
             for entry in (*list_models(), *list_offers())
         ]
 
+    def recommended(self) -> ModelEntry | None:
+        with IMPORTING:
+            from mlxspec.drafting.catalogue import recommended_model
+
+        return recommended_model()
+
     def fetch(self, source: str, on_progress: Callable[[int, int], None]) -> None:
         with IMPORTING:
             from mlxspec.loading.fetch.sources import find_source

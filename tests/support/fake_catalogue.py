@@ -39,6 +39,7 @@ class FakeCatalogue:
     def __init__(self, models=(SMALL, MIDDLE, LARGE, OTHER), drafters=DRAFTERS, error=None):
         self._models, self._drafters, self._error = models, drafters, error
         self.asked, self.fetched, self.forgotten = [], [], []
+        self.recommends = None
         self.gate = threading.Semaphore(0)  # what a download waits for, twice
 
     def fetch(self, source, on_progress):
@@ -47,6 +48,9 @@ class FakeCatalogue:
             on_progress(done, 100)
             self.gate.acquire()
         self._models = [replace(m, is_here=True) if m.source == source else m for m in self._models]
+
+    def recommended(self):
+        return self.recommends
 
     def models(self):
         if self._error:

@@ -31,6 +31,9 @@ class Catalogue(Protocol):
     def models(self) -> Sequence[ModelEntry]:
         """Return the models that can be chosen: the default first, recommended downloads last."""
 
+    def recommended(self) -> ModelEntry | None:
+        """Return the model to fetch first on this machine, which may be here already."""
+
     def fetch(self, source: str, on_progress: Callable[[int, int], None]) -> None:
         """Download a model, or resume an interrupted download.
 
@@ -63,11 +66,11 @@ class Fetching:
     is_over: bool = False  # it has ended, successfully or not
     error: str = ""
 
-    def run(self, fetch: Fetch, is_cancelled: Callable[[], bool]) -> None:
-        """Download the model; after a stop, complete files stay and the next run resumes."""
+    def run(self, fetch: Fetch) -> None:
+        """Download the model; after a stop, what is here stays and the next run resumes."""
 
         def note(done: int, total: int) -> None:
-            if self.is_stopped or is_cancelled():
+            if self.is_stopped:
                 raise FetchStoppedError("the download was stopped; f resumes it")
             self.done, self.total = done, total
 

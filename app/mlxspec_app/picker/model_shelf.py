@@ -60,7 +60,7 @@ class Shelf:
             return None
         self.warned_of = model.source
         why = f"it takes {gigabytes(model.memory_gb)} of {gigabytes(self.memory_gb)}"
-        return trouble("it does not fit in memory", why, "press Enter again to load it anyway")
+        return trouble("it does not fit in memory", why, "press the key again to go on anyway")
 
     def pair(self, source: str, drafter: DrafterEntry | None = None) -> ModelChoice:
         """Return the models to load, with the present cache setting."""

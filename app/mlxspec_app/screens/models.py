@@ -201,13 +201,12 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
 
     def action_fetch(self) -> None:
         assert self._model is not None  # `check_action` requires one
-        fetching = self._user_data.fetching = Fetching(self._model)
-
-        def run() -> None:
-            worker = get_current_worker()
-            fetching.run(self._catalogue.fetch, lambda: worker.is_cancelled)
-
-        self.app.run_worker(run, thread=True, group="fetch")  # it outlives the picker
+        obstacle = self._shelf.obstacle(self._model)
+        if obstacle is not None:
+            self._show_detail(obstacle)
+            self.app.bell()
+            return
+        self._user_data.fetch(self._model)  # it outlives the picker
         self._show_news()
 
     def action_make_default(self) -> None:

@@ -12,6 +12,7 @@ from typing import ClassVar
 from textual import events, getters, on
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import BindingType
+from textual.widgets import Static
 
 from mlxspec.errors import TraceError
 from mlxspec_app.conversation.events import AnyEvent, RaceFinished
@@ -24,6 +25,7 @@ from mlxspec_app.playback.demo import read_bundled
 from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.playback.race import Race, Track
 from mlxspec_app.screens.chat.alternatives import Alternatives
+from mlxspec_app.screens.chat.better_model import KEY, BetterModel
 from mlxspec_app.screens.chat.chats import Chats
 from mlxspec_app.screens.chat.context_full import ContextOverflow
 from mlxspec_app.screens.chat.leaving import Leaving
@@ -73,6 +75,7 @@ class ChatScreen(ConversationScreen):
         self.outbox = Outbox(self.feed, self)
         self.chats = Chats(self.feed, self, self.outbox, user_data)
         self._next_reply = NextReply(self.feed, self, user_data)
+        self._better = BetterModel(self.feed, self, user_data, self._next_reply.load)
         self._overflow = ContextOverflow(self.feed, self)
         self._alternatives = Alternatives(self.feed, self)
         self._leaving = Leaving(self.feed, self, unsent, self._stop)
@@ -87,6 +90,7 @@ class ChatScreen(ConversationScreen):
         self.action_adjust = self._next_reply.adjust
         self.action_model = self._next_reply.choose_model
         self.action_draft = self._next_reply.choose_drafter
+        self.action_fetch = self._better.fetch
         self.feed.listen(
             self._play_race,
             self._overflow.handle,
@@ -103,6 +107,7 @@ class ChatScreen(ConversationScreen):
 
     def compose_controls(self) -> ComposeResult:
         hints = CommandHints()
+        yield Static(id="better-model")
         yield FindBar(lambda words: find_words(self.state.messages, words), self._show_hit)
         yield hints
         yield Prompt(hints)
@@ -111,8 +116,10 @@ class ChatScreen(ConversationScreen):
         return [*PROMPT_KEYS, *super().active_keys()]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action == "stop" and self.outbox.is_editing:
+        if action == "stop" and (self.outbox.is_editing or self._better.is_open):
             return True
+        if action == "fetch":
+            return self._better.can_fetch
         if action == "version":
             return bool(self.chats.standing.versions)
         if action == "fork" and self.chats.store is None:
@@ -156,7 +163,14 @@ class ChatScreen(ConversationScreen):
         self._overflow.follow_settings(before, settings)
         self._next_reply.follow_settings(before, settings)
 
+    def update_panels(self, charts: bool = True) -> None:
+        super().update_panels(charts)
+        if self.is_current:
+            self._better.show()
+
     def on_phase_changed(self) -> None:
+        if self.state.phase == "ready":
+            self._better.seek()
         self.chats.follow_phase()
         self.outbox.follow_phase()
 
@@ -227,6 +241,9 @@ class ChatScreen(ConversationScreen):
 
     @on(Prompt.Submitted)
     def _submit(self, event: Prompt.Submitted) -> None:
+        is_answer = event.text in ("", KEY) and not self.outbox.is_editing
+        if (is_answer and self._better.agree()) or not event.text:
+            return
         if self.outbox.send_edited(event.text) or self.enter(event.text):
             return
         try:
@@ -249,11 +266,11 @@ class ChatScreen(ConversationScreen):
         self._stop()
 
     def _stop(self) -> bool:
-        """End an edit, else a reply or a download, else the queue; return whether any was there."""
+        """End an edit, else a reply or load, else the queue, else a download; return if any was."""
         if self.outbox.end_edit():
             return True
         if not is_possible("stop", self.state):
-            return False
+            return self._better.leave()
         if is_at_work(self.state):
             self.feed.send(Stop())
         else:

@@ -86,6 +86,8 @@ TREE_VIEWS = (
 
 CHAT = (
     _shown("chat.stop", "escape", "stop", "Stop", "stop the reply, or a download"),
+    _hidden("chat.fetch", "f", "fetch",
+            "download the model that fits this machine, while you chat; in the prompt: f, Enter"),
     *_first(
         _shown("chat.regenerate", "ctrl+r", "regenerate", "Retry",
                "retry the last reply; without a model, load it again"),

@@ -24,7 +24,7 @@ class Prompt(TextArea):
 
     @dataclass
     class Submitted(Message):
-        """The user sent a message."""
+        """The user sent a message; "" for Enter alone, which answers a question."""
 
         text: str
 
@@ -133,7 +133,7 @@ class Prompt(TextArea):
         text = self._remember_typed()
         if text:
             self.clear()
-            self.post_message(self.Submitted(text))
+        self.post_message(self.Submitted(text))
 
     def _remember_typed(self) -> str:
         """Add the text to the history and return it; "" if there is none."""
