@@ -191,7 +191,10 @@ class OpenBatch:
             self.waiting.popleft()
             self._end(reply)
             return 0
-        writer = self._writer_of(reply) if reply in self._writers else self._begin_reading(reply)
+        is_begun = reply in self._writers
+        writer = self._writer_of(reply) if is_begun else self._begin_reading(reply)
+        if writer.is_announced and not is_begun:  # the caller hears of it before the first chunk
+            return 0
         if writer.is_reading:
             num_read = reply.attempt(partial(writer.read, most)) or 0
         if not writer.is_reading:
@@ -215,7 +218,8 @@ class OpenBatch:
 
     def _write_alone(self, reply: Reply, *, is_moved: bool = False) -> ReplyWriter:
         workspace = self._workspaces[reply]
-        writer = ReplyWriter(reply, workspace, self._prefixes, is_moved=is_moved)
+        is_alone = self._settings.batch_size == 1
+        writer = ReplyWriter(reply, workspace, self._prefixes, is_alone=is_alone, is_moved=is_moved)
         self._writers[reply] = writer
         return writer
 

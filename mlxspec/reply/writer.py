@@ -23,6 +23,8 @@ from mlxspec.reply.round import write_round
 from mlxspec.trace.difference import common_length
 
 _SHORT_REPLY = 16  # tokens; measuring the cost of a forward would take longer
+_SHORT_TEXT = 256  # tokens; those of a longer one are counted while they are read
+_FIRST_CHUNK = 64  # tokens of a long text: the count moves soon, and a stop is heard soon
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,11 +49,13 @@ class ReplyWriter:
         workspace: Workspace,
         prefixes: PrefixCache,
         *,
+        is_alone: bool = False,
         is_moved: bool = False,
     ) -> None:
         """Take a workspace; cache rows of a prefix of the text are reused.
 
-        `prefixes` stores rows of prefixes, too. Set `is_moved` if another reply has taken a decoder
+        `prefixes` stores rows of prefixes, too. `is_alone` reads a long text in small steps at
+        first, which no other reply waits for. Set `is_moved` if another reply has taken a decoder
         away from this one, as it may do again between two steps.
         """
         self.ahead: PendingRound | None = None
@@ -65,7 +69,11 @@ class ReplyWriter:
         self._begun_at = self._drafted_at = 0.0  # perf_counter seconds in this round
         self._num_reused = self._reuse()
         self._revision = self.decoder.revision
-        if not self.is_reading:
+        num_unread = len(reply.continuation.tokens) - 1 - len(self.decoder)
+        self.is_announced = num_unread > _SHORT_TEXT and is_alone and not is_moved
+        if self.is_announced:
+            reply.has_read(len(self.decoder), self._num_reused)
+        elif not self.is_reading:
             self._has_read()
 
     def _reuse(self) -> int:
@@ -125,6 +133,8 @@ class ReplyWriter:
         done, tokens = len(decoder), self._reply.continuation.tokens
         if decoder.form is None:
             step = min(decoder.chunk_length, job.params.prefill_step_size or most, most)
+            if self.is_announced:
+                step = min(step, max(_FIRST_CHUNK, done - self._num_reused))
             decoder.observe(tokens[done:-1][:step])
         elif done < len(job.prompt) - 1:  # a whole chunk: what other replies read must not cut it
             decoder.observe(tokens[done : len(job.prompt) - 1][: decoder.chunk_length])

@@ -148,6 +148,7 @@ async def test_a_stop_while_the_prompt_is_read_is_answered_at_once():
         driver.session.news += [GenerationFinished(0.2, "cancelled", "")]
         await driver.settle()
         assert "stopping" not in driver.shown
+        assert "stopped" in driver.shown
         driver.session.news += reading
         await driver.settle()
         assert "stopping" not in driver.shown

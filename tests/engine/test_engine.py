@@ -178,6 +178,29 @@ def test_a_longer_prompt_reads_only_what_is_new(drafter, kind):
     assert emitted(engine.generate(other, params)) == TARGETS[kind].greedy(other, 10)
 
 
+def test_a_long_prompt_is_counted_from_the_first_moment_on_in_growing_steps():
+    model = tiny_model(max_position_embeddings=2048)
+    engine, long = make_engine(model, NoDrafter()), [7 * n * n % 24 for n in range(700)]
+    events = list(engine.generate(long, GenerationParams(max_tokens=4)))
+    progress = [event for event in events if isinstance(event, PrefillProgress)]
+    assert [event.done for event in progress] == [0, 65, 129, 257, 513, 700]
+    assert {(event.total, event.reused) for event in progress} == {(700, 0)}
+    assert emitted(events) == Target(model).greedy(long, 4)
+    again = engine.generate(
+        [*long, *emitted(events), 5, *long[:300]], GenerationParams(max_tokens=1)
+    )
+    first = next(event for event in again if isinstance(event, PrefillProgress))
+    assert (first.done, first.reused) == (703, 703)
+
+
+def test_a_reply_is_stopped_before_any_of_its_long_prompt_is_read():
+    model = tiny_model(max_position_embeddings=2048)
+    engine, asked = make_engine(model, NoDrafter()), iter([False, True])
+    events = list(engine.generate([5] * 1500, None, should_stop=lambda: next(asked, True)))
+    assert [event.done for event in events if isinstance(event, PrefillProgress)] == [0]
+    assert (events[-1].reason, len(engine.target)) == ("cancelled", 0)
+
+
 # ---- events ----------------------------------------------------------------------------------
 
 

@@ -108,7 +108,7 @@ def reply_figures(reply: Reply) -> list[Part]:
     """Return the figures below a reply; the most useful ones have the lowest rank."""
     stats = reply.stats
     if not stats.generated_tokens:
-        return []
+        return _reasons_of(reply)  # it was stopped while its prompt was read
     parts = [Part(f"{stats.generation_tps:.1f} tokens/s")]
     if gain := speed_words(reply):
         parts.append(Part(gain, 1))
@@ -134,7 +134,7 @@ def quiet_figures(reply: Reply) -> list[Part]:
     """Return the figures below a reply outside the X-ray, in plain language."""
     stats = reply.stats
     if not stats.generated_tokens:
-        return []
+        return _reasons_of(reply)  # it was stopped while its prompt was read
     tps = stats.generation_tps
     speed = f"{tps:.{0 if tps >= _EXACT_BELOW else 1}f} tokens/s{_copy_mark(reply)}"
     parts = [Part(speed_words(reply) or speed), Part(guessed(stats), 1)]
