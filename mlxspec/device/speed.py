@@ -11,14 +11,18 @@ from mlxspec.device.turns import device_turn
 _ROWS, _COLUMNS = 16384, 4096
 """256 MB of float32: more than any processor cache holds."""
 _REPEATS = 8
+_CHOOSE_KERNELS = ("MLX_ENABLE_TF32", "MLX_SDPA_BLOCKS")
+"""Settings of MLX in the environment with which other kernels compute; 0 is what counts unset."""
 
 
 def machine_key() -> str:
-    """Return what a speed depends on besides the model: device, cores and libraries."""
+    """Return what speed and rounding depend on besides the model: device, cores and libraries."""
     facts, threads = backend.facts(), os.environ.get("OPENBLAS_NUM_THREADS")
     library = (facts.blas or facts.backend) + (f" of {threads} threads" if threads else "")
     shared = f", split among {core_split.count()}" if core_split.count() else ""
-    return f"{facts.device}, {facts.cores} cores{shared}, {library}, mlx {facts.mlx}"
+    changed = [name for name in _CHOOSE_KERNELS if os.environ.get(name, "0") != "0"]
+    others = "".join(f", {name}={os.environ[name]}" for name in changed)
+    return f"{facts.device}, {facts.cores} cores{shared}, {library}, mlx {facts.mlx}{others}"
 
 
 def measure_bandwidth() -> float:

@@ -8,6 +8,7 @@ import pytest
 
 from mlxspec.budget import CostCurve
 from mlxspec.device import backend
+from mlxspec.device.speed import machine_key
 from mlxspec.drafting.measured import budget_for
 from mlxspec.kv.cache import Cache
 from tests.support.device_facts import believe_chip
@@ -85,3 +86,13 @@ def test_figures_that_no_machine_has_are_passed_over(folder, costs):
     path = folder / "measured.json"
     path.write_text(json.dumps(dict.fromkeys(json.loads(path.read_text()), costs)))
     assert budget().costs.curves == {}
+
+
+@pytest.mark.parametrize("name", ["MLX_ENABLE_TF32", "MLX_SDPA_BLOCKS"])
+def test_settings_that_choose_other_kernels_make_another_machine(monkeypatch, name):
+    monkeypatch.setenv(name, "0")
+    usual = machine_key()
+    monkeypatch.setenv(name, "1")
+    assert machine_key() not in (usual, "")
+    monkeypatch.delenv(name)
+    assert machine_key() == usual
