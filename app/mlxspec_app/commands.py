@@ -93,10 +93,10 @@ COMMANDS = (
     Command("continue", "continue the last reply where its limit cut it, else the previous chat"),
     Command("rename", "rename this chat", "TITLE"),
     Command("stop", "stop the reply"),
-    Command("verify", "decode the last reply again without drafts and compare"),
+    Command("verify", "write the last reply again by the model alone, and compare"),
     Command(
         "race",
-        "answer a prompt without and with drafts, and play both; with no prompt, your last one",
+        "answer a prompt, or your last one, by the model alone and with guesses, and play both",
         "[PROMPT]",
     ),
     Command("model", "choose a model, or load the one named", "[NAME]", is_open=True),
@@ -121,7 +121,7 @@ COMMANDS = (
         "show the last reply as rendered Markdown, or its exact text",
         does="toggle_markdown",
     ),
-    _named("view", "calm, colours or xray: how much the text shows of who wrote it", VIEWS),
+    _named("view", "calm or xray: how much the text shows of who wrote it", VIEWS),
     Command(
         "reasoning", "show the reasoning of the last reply, or fold it", does="toggle_reasoning"
     ),

@@ -16,7 +16,6 @@ from textual.screen import Screen
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.picker.catalogue import Cards
 from mlxspec_app.sessions.servers import FeedItem
 from mlxspec_app.sessions.session import Session
 from mlxspec_app.text.safe_text import safe_line, safe_text
@@ -36,13 +35,13 @@ def run_chat(
     user_data: UserData | None = None,
     inline: bool = False,
     continues: bool = False,
-    introduce: Callable[[], Cards] | None = None,
+    introduces: bool = False,
 ) -> int:
     """Run the chat and print its text.
 
     `make_session` returns a session that has not started. `inline` draws below the shell's prompt
-    instead of on the whole terminal, and `continues` opens the last chat. `introduce` finds the
-    facts for the cards of the first run, in a thread.
+    instead of on the whole terminal, `continues` opens the last chat, and `introduces` shows
+    the first run.
     """
     from mlxspec_app.screens.chat.screen import ChatScreen
 
@@ -50,7 +49,7 @@ def run_chat(
     screens: list[ChatScreen] = []
 
     def make_screen() -> ChatScreen:
-        screens.append(ChatScreen(session, user_data, introduce, continues=continues))
+        screens.append(ChatScreen(session, user_data, introduces=introduces, continues=continues))
         return screens[-1]
 
     if user_data is not None:

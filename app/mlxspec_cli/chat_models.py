@@ -1,4 +1,4 @@
-"""The models of the app: those there are, the facts on its cards, and those of its session.
+"""The models of the app: those there are, and those of its session.
 
 MLX is imported in the engine thread, while the app is drawn. Only one thread may import at a time:
 two concurrent imports of transformers each see a half-initialised module.
@@ -17,9 +17,8 @@ from mlxspec.device import backend
 from mlxspec.device.memory import usable_gb
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec.errors import MlxspecError
-from mlxspec.params import DEFAULT_MODEL, Options, SamplingParams
+from mlxspec.params import Options, SamplingParams
 from mlxspec_app.conversation.events import ModelChoice, TableProgress
-from mlxspec_app.picker.catalogue import Cards, gigabytes
 from mlxspec_app.sessions.driver import ProgressCallback, ShouldStop
 from mlxspec_app.user.paths import find_paths
 from mlxspec_cli.arguments import options
@@ -33,7 +32,6 @@ IMPORTING = Lock()
 _DEFAULT = "default"
 _CHARACTERS_A_TOKEN = 4
 _TABLE_S = 600  # of writing
-_NAMES = {"cpu": "the CPU", "metal": "the GPU, by Metal", "cuda": "the GPU, by CUDA"}
 
 
 class ChatCatalogue:
@@ -85,42 +83,6 @@ class ChatCatalogue:
         return DrafterFinder()
 
 
-def introduce(model: str) -> Cards:
-    """Return the facts on this machine and on a model; "" means the default one."""
-    with IMPORTING:
-        from mlxspec.drafting.catalogue import find_model
-
-    entry = find_model(model or _DEFAULT)
-    lines = model_lines(model or DEFAULT_MODEL, entry, usable_gb())
-    return {"machine": machine_lines(backend.facts()), "model": lines}
-
-
-def machine_lines(facts: backend.DeviceFacts) -> list[str]:
-    """Return what a machine is, and whether drafting can pay on it."""
-    where = f"with {facts.blas}" if facts.blas else ""
-    name = _NAMES.get(facts.backend, "nothing yet")
-    return [
-        f"{facts.device}, {facts.cores} cores, {facts.memory_gb:.0f} GB of memory",
-        f"MLX computes on {name} {where}".strip() + ".",
-        "That library checks n guesses no faster than n words, so drafting cannot pay: "
-        "`mlxspec doctor` says how to get a faster one."
-        if facts.is_stock_blas
-        else "Checking several guesses at once costs hardly more than one: drafting can pay.",
-    ]
-
-
-def model_lines(name: str, entry: ModelEntry | None, memory_gb: float) -> list[str]:
-    """Return what is known of a model, on a machine whose models may use so much memory."""
-    lines = [name if entry is None else f"{name}, {gigabytes(entry.size_gb)}"]
-    if entry is not None and not entry.problem:
-        fits = entry.fit_in(memory_gb) == "fits"
-        may_not = "It may not fit in memory: a smaller or more quantised one is safer."
-        lines.append("It fits in memory." if fits else may_not)
-    is_here = entry is not None and entry.is_here
-    lines.append("It is on this disk." if is_here else "It is being downloaded, just this once.")
-    return [*lines, "The drafter that is fastest here is found by measuring, once for each model."]
-
-
 class SessionModels:
     """The loaded models of a session; see `engine_session.Models`.
 
@@ -153,7 +115,7 @@ class SessionModels:
         engine = self._prepared.engine
         engine.budget.compares = True
         self.suggest(self._prepared.sampling, engine.tokenizer.chat_template.arguments())
-        self._tell()
+        self._tell(self._prepared.choice)
         if self._prepared.context.options.learn is not None:
             store = find_paths(self._args.data_dir).store
             work = partial(_read_earlier, store, self._prepared.context)
@@ -183,8 +145,8 @@ class SessionModels:
         measured = engines.measure_again(self._prepared, sampling, should_stop)
         if measured is None:
             return False
+        self._tell(measured)
         if measured.drafter == before:
-            self.say(f"drafter {before} stays, {measured.reason}")
             return False
         self._change_drafter(None)
         return True
@@ -223,12 +185,13 @@ class SessionModels:
                 say=self.say,
                 sampling=self.sampling(),
             )
-        self._tell()
+        self._tell(self._prepared.choice)
 
-    def _tell(self) -> None:
-        assert self._prepared is not None
-        choice = self._prepared.choice
-        self.say(f"drafter {choice.drafter}, {choice.reason}")
+    def _tell(self, choice: Any) -> None:
+        """Say what was measured just now; the figures are those of `mlxspec doctor`."""
+        words, _, figures = choice.reason.partition(" (")
+        if figures.endswith(")"):
+            self.say(f"drafter {choice.drafter}: {words}")
 
     def _chosen(self, choice: ModelChoice) -> Namespace:
         draft_model = self._args.draft_model if choice == self._first else None

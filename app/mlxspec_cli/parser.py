@@ -262,7 +262,9 @@ def _add_watch_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", nargs="?", default=DEFAULT_URL, metavar="URL", help=text)
     option(parser, "--api-key KEY", "the server's key", default="")
     option(parser, "--ask TEXT", "send this prompt first")
-    text = "write the reply to this prompt twice, greedy, with drafts and plain, and show a race"
+    text = (
+        "write the reply to this prompt twice, greedy, with guesses and by the model alone: a race"
+    )
     option(parser, "--race TEXT", text)
     text = "the model for that prompt, where the server has several"
     option(parser, "--model NAME", text, default="")

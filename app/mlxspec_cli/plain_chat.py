@@ -30,7 +30,7 @@ _HELP = """\
 Type a message and press Enter. Ctrl-C stops a reply, Ctrl-D ends the chat.
 /retry  retry the last reply                 /new   start a new chat
 /help   this list                          /quit  end the chat
-/verify decode the last reply again without drafts and compare
+/verify write the last reply again by the model alone, and compare
 /temp 0.7, likewise /top_p, /top_k, /min_p, /seed, /k, /max: settings from the next reply on
 /exact_seed on, the text of plain sampling with the same seed, for every drafter; or off
 /think 500, at most 500 reasoning tokens; /think off for none, on for any number

@@ -26,8 +26,10 @@ async def test_the_prompt_after_the_word_is_raced_and_escape_comes_back():
         await driver.settle()
         screen = driver.app.screen
         assert isinstance(screen, LiveRaceScreen)
-        assert [track.name for track in screen.race.tracks] == ["none", "EAGLE-3 head, tree"]
-        assert screen.agreement.line.startswith(f"identical: {NUM_TOKENS} of {NUM_TOKENS} tokens")
+        assert [track.name for track in screen.race.tracks] == ["model alone", "with guesses"]
+        assert screen.race.agreement.line.startswith(
+            f"identical: {NUM_TOKENS} of {NUM_TOKENS} tokens"
+        )
         await driver.press("escape")
         assert not isinstance(driver.app.screen, LiveRaceScreen)
         assert "race:" not in driver.shown

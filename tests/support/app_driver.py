@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 
 from textual.pilot import Pilot
@@ -10,7 +10,6 @@ from textual.screen import Screen
 
 from mlxspec.trace.events import Event
 from mlxspec_app.app import MlxspecApp
-from mlxspec_app.picker.catalogue import Cards
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.screens.chat.screen import ChatScreen
 from mlxspec_app.screens.conversation.screen import ConversationScreen
@@ -134,10 +133,14 @@ async def running(
     size: tuple[int, int] = (100, 30),
     theme: str | None = None,
     user_data: UserData | None = None,
-    introduce: Callable[[], Cards] | None = None,
+    introduces: bool = False,
 ) -> AsyncIterator[Driver]:
     """Run the chat over any session."""
-    app = MlxspecApp(lambda: ChatScreen(session, user_data, introduce), theme, user_data)
+
+    def make_screen() -> ChatScreen:
+        return ChatScreen(session, user_data, introduces=introduces)
+
+    app = MlxspecApp(make_screen, theme, user_data)
     begun = noting_start(session)
     async with app.run_test(size=size, notifications=True) as pilot:
         driver = Driver(pilot, session, clock or Clock())

@@ -1,18 +1,15 @@
-"""What the command that starts the chat tells of this machine: models, drafters, first facts.
+"""What the command that starts the chat tells of this machine: models and drafters.
 
 It implements `Catalogue`: the picker itself reads no disks and does not decide which drafter fits a
 target. A download runs beside the chat.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec.errors import MlxspecError
-
-Cards = Mapping[str, Sequence[str]]
-"""The lines of the cards "machine" and "model" of the first run."""
 
 Fetch = Callable[[str, Callable[[int, int], None]], None]
 """Downloads a model by its source, and reports the bytes done and in all."""

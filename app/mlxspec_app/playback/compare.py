@@ -54,13 +54,15 @@ def answers(events: Iterable[Event]) -> list[Answer]:
     return found
 
 
-def compare(a: Iterable[Event], b: Iterable[Event]) -> Agreement:
-    """Return whether two recorded runs agree."""
+def compare(
+    a: Iterable[Event], b: Iterable[Event], names: tuple[str, str] = ("A", "B")
+) -> Agreement:
+    """Return whether two recorded runs agree; `names` are what its line calls them."""
     ours, theirs = answers(a), answers(b)
     obstacle = _obstacle(ours, theirs)
     if obstacle:
         return Agreement("incomparable", f"not compared: {obstacle}")
-    found = _compare_tokens(ours, theirs)
+    found = _compare_tokens(ours, theirs, names)
     starts = [[a.reply.started for a in run if a.reply.started] for run in (ours, theirs)]
     if any(started.lossless != GREEDY for started in starts[0]):
         if found.kind != "identical":
@@ -76,15 +78,15 @@ def compare(a: Iterable[Event], b: Iterable[Event]) -> Agreement:
 
 def _obstacle(ours: Sequence[Answer], theirs: Sequence[Answer]) -> str:
     """Return the first difference of prompts, targets or settings as text, or ""."""
-    for lane, run in (("A", ours), ("B", theirs)):
+    for run in (ours, theirs):
         if not any(answer.reply.tokens for answer in run):
-            return f"{lane} holds no reply"
+            return "one run holds no reply"
     for one, other in zip(ours, theirs, strict=False):
         found = _different_settings(one.reply.started, other.reply.started)
         if found := found or _different_prompts(one, other):
             return found
     if len(ours) != len(theirs):
-        return f"different prompts, A answers {len(ours)} and B {len(theirs)}"
+        return f"different prompts, one answers {len(ours)} and the other {len(theirs)}"
     mine, yours = ours[0].prompt_tokens, theirs[0].prompt_tokens
     return f"different prompts ({mine} and {yours} tokens)" if mine != yours else ""
 
@@ -97,7 +99,7 @@ def _different_settings(ours: GenerationStarted | None, theirs: GenerationStarte
         if mine != yours:
             return f"different {name} ({_quoted(mine)} and {_quoted(yours)})"
     if (ours.lossless == GREEDY) != (theirs.lossless == GREEDY):
-        return f"A is {_quoted(ours.lossless)} and B {_quoted(theirs.lossless)}"
+        return f"one is {_quoted(ours.lossless)} and the other {_quoted(theirs.lossless)}"
     mine, yours = dict(ours.sampling), dict(theirs.sampling)
     if ours.lossless == GREEDY:  # its text does not depend on the temperature
         mine["temperature"] = yours["temperature"] = 0
@@ -113,8 +115,10 @@ def _different_prompts(one: Answer, other: Answer) -> str:
     return ""
 
 
-def _compare_tokens(ours: Sequence[Answer], theirs: Sequence[Answer]) -> Agreement:
-    same = 0
+def _compare_tokens(
+    ours: Sequence[Answer], theirs: Sequence[Answer], names: tuple[str, str]
+) -> Agreement:
+    (a, b), same = names, 0
     total = max(sum(len(answer.reply.tokens) for answer in run) for run in (ours, theirs))
     for (_, one), (_, other) in zip(ours, theirs, strict=True):
         index = common_length(one.tokens, other.tokens)
@@ -124,12 +128,12 @@ def _compare_tokens(ours: Sequence[Answer], theirs: Sequence[Answer]) -> Agreeme
             shorter = one if index == lengths[0] else other
             # the end token is a decision of the model, a limit is not
             if shorter.reason != "stop":
-                lane, ended = "A" if shorter is one else "B", _LIMITS.get(shorter.reason or "")
-                line = f"identical: {same} of {same} tokens, then {lane} ended {ended or 'early'}"
+                name, ended = names[shorter is other], _LIMITS.get(shorter.reason or "")
+                line = f"identical: {same} of {same} tokens, then {name} ended {ended or 'early'}"
                 return Agreement("identical", line)
         if index < max(lengths):
             mine, yours = _named(one, index), _named(other, index)
-            line = f"the texts part after {same} tokens: A has {mine}, B has {yours}"
+            line = f"the texts part after {same} tokens: {a} has {mine}, {b} has {yours}"
             return Agreement("differs", line)
     return Agreement("identical", f"identical: {same} of {total} tokens")
 

@@ -2,9 +2,11 @@
 
 The runs were recorded one after the other, so neither slowed the other down. The race plays both
 at their recorded times. Speeds exclude the prefill, as everywhere; the clock of the race does not.
+If one run has no guesses, the runs are named for that, else by lane and drafter.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from os import PathLike
 from typing import Literal
 
@@ -16,10 +18,12 @@ from mlxspec_app.conversation.figures import ratio_words, seconds
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.state import ChatState
+from mlxspec_app.playback.compare import Agreement, compare
 from mlxspec_app.playback.timeline import Checkpoints, Playhead, Timeline
 from mlxspec_app.text.safe_text import safe_line
 
 Lane = Literal["A", "B"]
+ALONE, GUESSED = "model alone", "with guesses"
 _COMPARED = (CostMeasured, SpeedupMeasured)
 
 
@@ -27,11 +31,13 @@ class Track:
     """One run of a race, played up to a position.
 
     `state` is the chat state there, and `stats` are the figures of its replies: `generation_tps`
-    leaves the prefill out. `at` is in recorded seconds, at most the length of the run.
+    leaves the prefill out. `at` is in recorded seconds, at most the length of the run. A race sets
+    `name`.
     """
 
     def __init__(self, lane: Lane, events: Iterable[Event]) -> None:
         self.lane = lane
+        self.name: str = lane
         self.events = list(events)
         # A race has one ratio, that of its runs, so no reply is compared with idle forwards.
         self.timeline_events = [e for e in self.events if not isinstance(e, _COMPARED)]
@@ -58,8 +64,12 @@ class Track:
         return safe_line(self._outcome.target) or "an unnamed target"
 
     @property
-    def name(self) -> str:
+    def drafter(self) -> str:
         return safe_line(self._outcome.drafter) or "no drafter"
+
+    @property
+    def has_guesses(self) -> bool:
+        return bool(_stats(self._outcome).rounds)
 
     @property
     def replies(self) -> list[Reply]:
@@ -91,6 +101,17 @@ class Race:
     def __init__(self, tracks: Sequence[Track], clock: Callable[[], float]) -> None:
         self.tracks = tuple(tracks)
         self.playhead = Playhead(clock)
+        a, b = self.tracks
+        for track in self.tracks:
+            side = GUESSED if track.has_guesses else ALONE
+            is_told = a.has_guesses != b.has_guesses
+            track.name = side if is_told else f"{track.lane} ({track.drafter})"
+
+    @cached_property
+    def agreement(self) -> Agreement:
+        """Whether the texts of both runs agree."""
+        a, b = self.tracks
+        return compare(a.events, b.events, (a.name, b.name))
 
     @property
     def duration(self) -> float:
@@ -134,19 +155,19 @@ def lead(tracks: Sequence[Track]) -> str:
     if a.is_over and b.is_over:
         return _outcome(a, b)
     if a.is_over or b.is_over:
-        done, behind = ("A", b) if a.is_over else ("B", a)
-        return f"{done} is done, the other has {_tokens(behind.total - behind.tokens)} to go"
+        done, behind = (a, b) if a.is_over else (b, a)
+        return f"{done.name} is done, the other has {_tokens(behind.total - behind.tokens)} to go"
     if a.tokens == b.tokens:
         return "level" if a.tokens else "reading the prompt"
-    ahead = "A" if a.tokens > b.tokens else "B"
-    return f"{ahead} leads by {_tokens(abs(a.tokens - b.tokens))}"
+    ahead = a if a.tokens > b.tokens else b
+    return f"{ahead.name} leads by {_tokens(abs(a.tokens - b.tokens))}"
 
 
 def _outcome(a: Track, b: Track) -> str:
     if a.at == b.at:
         return f"a tie: both finished after {seconds(a.at)}"
     won, lost = (a, b) if a.at < b.at else (b, a)
-    line = f"{won.lane} finished {seconds(lost.at - won.at)} earlier"
+    line = f"{won.name} finished {seconds(lost.at - won.at)} earlier"
     if not (won.stats.generation_tps and lost.stats.generation_tps):
         return line
     ratio = won.stats.generation_tps / lost.stats.generation_tps

@@ -11,9 +11,8 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from mlxspec_app.conversation.figures import Part, fitting, guessed
-from mlxspec_app.conversation.views import DEFAULT_VIEW, Ink, View, ink_named, next_view, view_named
+from mlxspec_app.conversation.views import CALM, Ink, View, ink_named, other_view, view_named
 from mlxspec_app.frames import frames_per_s
-from mlxspec_app.playback.compare import Agreement, compare
 from mlxspec_app.playback.race import Race, Track, acceptance, lead
 from mlxspec_app.screens.dialogs import explain
 from mlxspec_app.screens.help import HelpScreen
@@ -41,15 +40,15 @@ FIGURES_PER_S = 5
 class RaceBar(Widget):
     """Two rows below the lanes; the agreement is visible from the start."""
 
-    def __init__(self, race: Race, agreement: Agreement) -> None:
+    def __init__(self, race: Race) -> None:
         super().__init__()
         self._race = race
-        self._agreement = agreement
 
     def render(self) -> Content:
-        sign, style = _SIGNS[self._agreement.kind]
-        agreement = Content.assemble((f"{sign} ", f"{style} bold"), (self._agreement.line, style))
-        return Content("\n").join([self._position_row(), agreement])
+        found = self._race.agreement
+        sign, style = _SIGNS[found.kind]
+        row = Content.assemble((f"{sign} ", f"{style} bold"), (found.line, style))
+        return Content("\n").join([self._position_row(), row])
 
     def _position_row(self) -> Content:
         """Return the clock in one row; a second row would move the agreement."""
@@ -77,7 +76,7 @@ class RaceLane(Vertical):
     def __init__(self, track: Track) -> None:
         super().__init__()
         self._track = track
-        self._view = DEFAULT_VIEW
+        self._view = CALM
 
     def compose(self) -> ComposeResult:
         yield _Figures()
@@ -98,19 +97,17 @@ class RaceLane(Vertical):
 
     def _figures_row(self, width: int) -> Content:
         track, stats = self._track, self._track.stats
-        drafts = guessed(stats)
-        parts = [
-            Part(f"{stats.generation_tps:.1f} tokens/s"),
-            Part(drafts if self._view.is_rendered else acceptance(stats), 1),
-            Part(f"{track.at:.1f} s"),
-        ]
+        drafts = [Part(guessed(stats), 1)]
+        if not self._view.is_rendered:
+            drafts = [Part(acceptance(stats), 1), Part(track.drafter, 3)]
+        parts = [Part(f"{stats.generation_tps:.1f} tokens/s"), *drafts, Part(f"{track.at:.1f} s")]
         shown = fitting([*parts, *[Part("done", 2)] * track.is_over], width, len(_SEPARATOR))
         return Content.styled(_SEPARATOR.join(part.text for part in shown), "$spec-muted")
 
 
 def _bar_row(track: Track, width: int) -> Content:
-    name = Content.assemble((track.lane, "$foreground bold"), "  ", (track.name, "$spec-accepted"))
-    name = name.truncate(_NAME_CELLS, ellipsis=True)
+    tint = "$spec-guess" if track.has_guesses else "$foreground"
+    name = Content.styled(track.name, f"{tint} bold").truncate(_NAME_CELLS, ellipsis=True)
     count = Content.styled(f"{track.tokens}/{track.total} tok", "$foreground")
     cells = width - name.cell_length - count.cell_length - 4
     if cells < _LEAST_BAR_CELLS:
@@ -132,14 +129,13 @@ class RaceScreen(SteadyScreen[None]):
     def __init__(self, race: Race) -> None:
         super().__init__()
         self.race = race
-        self.agreement = compare(*(track.events for track in race.tracks))
 
     def compose(self) -> ComposeResult:
         yield Static(self._title(), id="race-title")
         with Container(id="lanes"):
             for track in self.race.tracks:
                 yield RaceLane(track)
-        yield RaceBar(self.race, self.agreement)
+        yield RaceBar(self.race)
         yield KeyFooter()
 
     def on_mount(self) -> None:
@@ -187,7 +183,7 @@ class RaceScreen(SteadyScreen[None]):
         self._show_now()
 
     def action_view(self) -> None:
-        self._use_view(next_view(self.view))
+        self._use_view(other_view(self.view))
 
     def action_scroll(self, where: Literal["up", "down", "end"]) -> None:
         for transcript in self.query(Transcript):

@@ -25,7 +25,7 @@ _RETRY_S = 2.0
 _NEEDED = "only `mlxspec serve` streams the events of its replies: give its address"
 _CHAT = "/v1/chat/completions"
 _QUEUE_S = 1800.0  # a reply may wait behind many others
-_RUNS = {"with drafts": {}, "plain": {"num_draft_tokens": 0}}
+_RUNS = {"with guesses": {}, "model alone": {"num_draft_tokens": 0}}
 _GREEDY = {"temperature": 0, "seed": 0}
 
 

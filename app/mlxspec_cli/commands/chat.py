@@ -5,7 +5,6 @@ The app draws before MLX is imported: its engine thread imports MLX and loads th
 
 import gc
 from argparse import Namespace
-from functools import partial
 from os.path import expanduser
 
 from mlxspec.device import backend
@@ -15,7 +14,7 @@ from mlxspec_app.sessions.engine_session import EngineSession
 from mlxspec_app.settings.file import Settings
 from mlxspec_app.user_data import find_user_data
 from mlxspec_cli.arguments import generation_params, given_words, is_given, options
-from mlxspec_cli.chat_models import ChatCatalogue, SessionModels, introduce
+from mlxspec_cli.chat_models import ChatCatalogue, SessionModels
 from mlxspec_cli.output import can_draw, say
 
 
@@ -37,7 +36,7 @@ def run(args: Namespace) -> int:
         user_data=user_data,
         inline=args.inline,
         continues=args.goes_on,
-        introduce=partial(introduce, chosen.model),
+        introduces=True,
     )
 
 

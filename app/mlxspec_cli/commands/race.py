@@ -8,7 +8,6 @@ from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
-from mlxspec_app.playback.compare import Agreement, compare
 from mlxspec_app.playback.race import Race, acceptance, lead, open_race
 from mlxspec_cli.output import can_draw
 
@@ -32,10 +31,9 @@ def show_race(race: Race, *, is_plain: bool) -> int:
         from mlxspec_app.user_data import find_user_data
 
         return run_race(race, user_data=find_user_data())
-    agreement = compare(*(track.events for track in race.tracks))
-    for line in outcome_lines(race, agreement):
+    for line in outcome_lines(race):
         print(line)
-    return 0 if agreement.kind in ("identical", "sampled") else 1
+    return 0 if race.agreement.kind in ("identical", "sampled") else 1
 
 
 def _write(out: str, race: Race, name: str, *, replaces: bool) -> None:
@@ -49,12 +47,12 @@ def _write(out: str, race: Race, name: str, *, replaces: bool) -> None:
         raise ValueError(taken(out)) from error
 
 
-def outcome_lines(race: Race, agreement: Agreement) -> Iterator[str]:
+def outcome_lines(race: Race) -> Iterator[str]:
     """Yield the figures of both runs, which was faster, and the agreement."""
     race.go_to(race.duration)
     for track in race.tracks:
         figures = f"{track.tokens} tokens · {track.stats.generation_tps:.1f} tokens/s"
         rest = f"{acceptance(track.stats)} · {track.at:.2f} s"
-        yield f"{track.lane}: {track.target}, {track.name}: {figures} · {rest}"
+        yield f"{track.name}: {track.target}, {track.drafter}: {figures} · {rest}"
     yield lead(race.tracks)
-    yield agreement.line
+    yield race.agreement.line

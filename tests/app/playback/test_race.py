@@ -102,7 +102,7 @@ def test_sampled_runs_may_differ_and_are_identical_where_their_tokens_are(seed, 
         ({"target": "other"}, 'different target ("SmolLM2-135M-Instruct" and "other")'),
         ({"weights": "4-bit"}, 'different weights ("float32" and "4-bit")'),
         ({"cache": "rotating 64"}, 'different cache ("full" and "rotating 64")'),
-        (SAMPLED, 'A is "greedy" and B "sampled"'),
+        (SAMPLED, 'one is "greedy" and the other "sampled"'),
         ({"sampling": {"repetition_penalty": 1.2}}, "different settings (repetition_penalty)"),
     ],
 )
@@ -196,9 +196,9 @@ def test_who_leads_is_said_all_along():
         race.move(1)
         lines.append(lead(race.tracks))
     assert lines[0] == "reading the prompt"
-    assert lines[1].startswith("A leads by ")
-    assert lines[-2] == "A is done, the other has 1 token to go"
-    assert lines[-1].startswith("A finished 2.71 s earlier, at 3.0x the speed")
+    assert lines[1].startswith("with guesses leads by ")
+    assert lines[-2] == "with guesses is done, the other has 1 token to go"
+    assert lines[-1].startswith("with guesses finished 2.71 s earlier, at 3.0x the speed")
 
 
 def test_the_same_run_twice_is_level_and_a_lead_of_one_token_in_the_singular():
@@ -208,7 +208,13 @@ def test_the_same_run_twice_is_level_and_a_lead_of_one_token_in_the_singular():
     race.go_to(1.0)
     for track, tokens in zip(race.tracks, (5, 6), strict=True):
         track.stats.generated_tokens = tokens
-    assert lead(race.tracks) == "B leads by 1 token"
+    assert lead(race.tracks) == "B (EAGLE-3 head, tree) leads by 1 token"
+
+
+def test_a_difference_names_the_runs_for_what_they_do():
+    race, _ = racing(ended_after(PLAIN, 3, "stop"), TREE)
+    line = race.agreement.line
+    assert line.startswith("the texts part after 3 tokens: model alone has its end, with guesses")
 
 
 def write(path, events):
@@ -222,9 +228,10 @@ def test_the_command_prints_figures_and_verdict_where_there_is_no_terminal(tmp_p
     plain = write(tmp_path / "plain.jsonl", PLAIN)
     assert main(["race", str(TRACES / "tree.jsonl"), plain]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(f"A: SmolLM2-135M-Instruct, EAGLE-3 head, tree: {NUM_TOKENS} tokens")
-    assert "no drafts" in lines[1]
-    assert "A finished" in lines[2]
+    about = "SmolLM2-135M-Instruct, EAGLE-3 head, tree"
+    assert lines[0].startswith(f"with guesses: {about}: {NUM_TOKENS} tokens")
+    assert lines[1].startswith("model alone: ")
+    assert "with guesses finished" in lines[2]
     assert lines[3] == f"identical: {NUM_TOKENS} of {NUM_TOKENS} tokens"
 
 
@@ -247,6 +254,6 @@ def test_a_missing_file_is_an_error_in_one_line_and_a_trace_without_a_reply_is_r
 
 def test_names_from_a_trace_cannot_move_the_cursor():
     track = Track("A", with_meta(TREE, drafter="\x1b[2J", target="\x1b[H"))
-    assert "\x1b" not in track.name + track.target
+    assert "\x1b" not in track.drafter + track.target
     assert "\x1b" not in compare(TREE, with_meta(TREE, target="\x1b[H")).line
     assert "\x1b" not in compare(TREE, with_token(TREE, 0, -1, "\x1b[2J")).line

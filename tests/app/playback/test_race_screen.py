@@ -20,11 +20,11 @@ async def test_both_lanes_write_their_text_at_their_own_pace():
         ahead, behind = driver.texts
         assert ahead.startswith(behind)
         assert len(ahead) > len(behind) > 0
-        assert "A leads by " in driver.shown
+        assert "with guesses leads by " in driver.shown
         await driver.wait(100)
         assert driver.texts == [make_fake.PROSE] * 2
         assert "■ end" in driver.shown
-        assert "A finished" in driver.shown
+        assert "with guesses finished" in driver.shown
 
 
 async def test_space_arrows_and_ends_move_both():
@@ -54,14 +54,14 @@ async def test_lanes_stand_side_by_side_where_there_is_room(size, is_stacked):
         assert (first.region.y == second.region.y) != is_stacked
         assert all(cell_len(row) == size[0] for row in driver.shown.split("\n"))
         await driver.press("end")
-        assert "A finished" in driver.shown
+        assert "with guesses finished" in driver.shown
         assert "✓ identical" in driver.shown
 
 
 @pytest.mark.parametrize(
     ("other", "line"),
     [
-        (with_token(PLAIN, 4, -1, " boat"), "✗ the texts part after 4 tokens: A has"),
+        (with_token(PLAIN, 4, -1, " boat"), "✗ the texts part after 4 tokens: with guesses has"),
         (make_fake.chat(), "! not compared: different prompts"),
     ],
     ids=["differs", "incomparable"],
@@ -79,15 +79,16 @@ async def test_the_end_has_one_ratio_and_the_figures_of_both():
         assert "▶ 2\u00d7" in driver.shown
         await driver.press("end")
         assert len(re.findall(r"x the speed|\u00d7\d|faster", driver.shown)) == 1
-        assert "A finished 2.71 s earlier, at 3.0x the speed" in driver.shown
-        told = ("recorded in turn, played on one clock", "EAGLE-3 head, tree", "none")
-        told += ("% guessed", "no guesses")
+        assert "with guesses finished 2.71 s earlier, at 3.0x the speed" in driver.shown
+        told = ("recorded in turn, played on one clock", "model alone", "% guessed")
+        told += ("no guesses",)
         assert [words for words in told if words not in driver.shown] == []
         await driver.press("f2")
         transcripts = driver.pilot.app.screen.query(Transcript)
         assert [transcript._view.name for transcript in transcripts] == ["xray"] * 2
         assert "mean length" in driver.shown
         assert "no drafts" in driver.shown
+        assert "EAGLE-3 head, tree" in driver.shown
         assert driver.shown.count(f"{NUM_TOKENS}/{NUM_TOKENS} tok") == 2
         await driver.press("f1")
         assert "the next round of either run; pauses" in driver.shown

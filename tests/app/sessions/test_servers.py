@@ -213,7 +213,7 @@ def test_a_race_is_the_same_reply_with_drafts_and_plain():
     with listening() as (port, _):
         server = ServerAddress(f"127.0.0.1:{port}")
         plain, drafted = run_twice(server, MESSAGES[0]["content"], say=said.append)
-    assert said == ["run 1 of 2, with drafts", "run 2 of 2, plain"]
+    assert said == ["run 1 of 2, with guesses", "run 2 of 2, model alone"]
     for run in (plain, drafted):
         assert [event.t for event in run[:2]] == ["turn", "meta"]
         assert "".join(map(text_of, run)) == true_text(MESSAGES)

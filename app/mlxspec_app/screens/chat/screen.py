@@ -5,7 +5,6 @@ message to the class that it concerns, and the events of the session to all that
 """
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,7 +19,6 @@ from mlxspec_app.conversation.messages import Hit, Reply, find_words
 from mlxspec_app.conversation.orders import Prove, Resume, SetSystem, Stop
 from mlxspec_app.conversation.orders import Race as RunRace
 from mlxspec_app.conversation.tokens import Step
-from mlxspec_app.picker.catalogue import Cards
 from mlxspec_app.playback.demo import read_bundled
 from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.playback.race import Race, Track
@@ -64,13 +62,13 @@ class ChatScreen(ConversationScreen):
         self,
         session: Session,
         user_data: UserData | None = None,
-        introduce: Callable[[], Cards] | None = None,
         *,
+        introduces: bool = False,
         continues: bool = False,
     ) -> None:
         """Make a screen for a session that has not started; see `run.run_chat`."""
         super().__init__(session)
-        self.user_data, self._introduce, self._continues = user_data, introduce, continues
+        self.user_data, self._introduces, self._continues = user_data, introduces, continues
         unsent = user_data.paths.unsent if user_data is not None else None
         self.outbox = Outbox(self.feed, self)
         self.chats = Chats(self.feed, self, self.outbox, user_data)
@@ -148,10 +146,10 @@ class ChatScreen(ConversationScreen):
         self.chats.begin(continues=self._continues)
         if self.chats.store is not None:
             self.run_worker(self._remember_sent())
-        if self._introduce is not None and user_data is not None and user_data.is_new:
+        if self._introduces and user_data is not None and user_data.is_new:
             from mlxspec_app.screens.first_run import FirstRunScreen  # late, as only it needs it
 
-            self.app.push_screen(FirstRunScreen(self._introduce, self.state))
+            self.app.push_screen(FirstRunScreen(self.state))
 
     async def _remember_sent(self) -> None:
         sent = await self.chats.query_store(lambda it: it.writer.recent_turns(), is_quiet=True)
