@@ -141,9 +141,9 @@ def _picture(app: MlxspecApp) -> str:
 PICTURES: dict[str, Callable[[], Awaitable[str]]] = {
     "chat": lambda: chat("chat", "f3", "f4", size=WIDE, turns=2),
     "chat.animation": lambda: animated("chat"),
-    "tree": lambda: replay("sampling", fullest_tree("sampling"), "space", "f3", "f4"),
-    "drafters": lambda: chat("code", *["f2"] * 4),
-    "sampling": lambda: chat("sampling", "f2"),
+    "tree": lambda: replay("sampling", fullest_tree("sampling"), "space", "f2", "f3", "f4"),
+    "drafters": lambda: chat("code", "f2", "tab", *["I"] * 4),
+    "sampling": lambda: chat("sampling"),
     "rotating": lambda: chat("rotating", size=NARROW),
     "replay": lambda: replay("code", 0.4, "space", "f3", "right_curly_bracket", size=NARROW),
     "race": lambda: race(("code-plain", "code"), 0.3),

@@ -196,9 +196,9 @@ def test_tokens_have_their_colours_and_figures_are_those_of_the_library(page, se
     assert len(drawn) == len(draft.nodes)
     for scheme, is_dark in (("light", False), ("dark", True)):
         page.see(1280, scheme=scheme)
-        for kind in ("accepted", "corrected"):
+        for kind, tint in (("accepted", "guess"), ("corrected", "plain")):
             look = f"getComputedStyle(document.querySelector('#text .{kind}')).color"
-            assert page.run(look) == rgb(colours(dark=is_dark)[kind])
+            assert page.run(look) == rgb(colours(dark=is_dark)[tint])
     page.see(1280)
     page.run("by('theme-dark').click()")
     background = page.run("getComputedStyle(document.body).backgroundColor")

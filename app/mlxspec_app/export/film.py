@@ -1,7 +1,7 @@
 """Films for a terminal: asciicast v2, lines of JSON at the recorded times.
 
 A film is computed from the trace, not recorded from a screen, so the same trace gives the same
-film. Each token has its own background, so the colours are readable on a light terminal too.
+film. All text has the background of the page, so its tint is readable on a light terminal too.
 Format: https://docs.asciinema.org/manual/asciicast/v2/
 """
 
@@ -23,7 +23,7 @@ WIDTH, HEIGHT = 80, 24
 LANE, GAP = 48, 4  # columns of a lane of a race, and between two
 _TOP, _ROWS = 4, 16  # the first row of a lane, from 1, and how many it has
 _DARK = colours(dark=True)
-_BANDS = (_DARK["band-b"], _DARK["band-a"])
+_PAGE = f"48;5;{xterm(_DARK['page'])}"
 _RESET, _BOLD, _CLEAR = "\x1b[0m", "\x1b[1m", "\x1b[2J"
 _AGAIN = "\r\x1b[K"  # the row of the cursor, from its start
 
@@ -104,16 +104,14 @@ def _output(row: Row, width: int, *, is_full: bool = False) -> str:
         if piece.column < width:
             is_cut = piece.end > width
             shown = set_cell_size(piece.text, width - piece.column) if is_cut else piece.text
-            text += _sgr(EXPORTED[piece.look], piece.round) + shown
+            text += _sgr(EXPORTED[piece.look]) + shown
     rest = width - row[-1].end if row else width
     return text + _RESET + " " * rest * is_full
 
 
-def _sgr(look: Look, round_: int = 0) -> str:
-    styles = ((1, look.bold), (3, look.italic), (4, look.underline))
-    on = "".join(f"{code};" for code, is_on in styles if is_on)
-    band = f";48;5;{xterm(_BANDS[round_ % 2])}" if round_ else ""
-    return f"\x1b[0;{on}38;5;{xterm(_DARK[look.colour])}{band}m"
+def _sgr(look: Look) -> str:
+    bold = "1;" * look.bold
+    return f"\x1b[0;{bold}38;5;{xterm(_DARK[look.colour])};{_PAGE}m"
 
 
 def _put(row: int, column: int, text: str) -> str:

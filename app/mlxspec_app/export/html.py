@@ -17,16 +17,17 @@ from typing import get_args
 from mlxspec.trace.events import Event
 from mlxspec.trace.file import event_to_json
 from mlxspec.trace.stats import total
-from mlxspec_app.conversation.figures import RATIO, reply_figures
+from mlxspec_app.conversation.figures import RATIO, quiet_figures
 from mlxspec_app.conversation.messages import Message, Reply, Span
 from mlxspec_app.conversation.speeds import counted, plain_tps
-from mlxspec_app.conversation.views import INKS, Ink, StyleName
+from mlxspec_app.conversation.views import CALM_INK, INKS, Ink, StyleName
 from mlxspec_app.export.html_stats import headline, round_table, statistics
 from mlxspec_app.export.looks import page_part, tints
 from mlxspec_app.export.recording import Recording, Written, written_by_round
 from mlxspec_app.text.safe_text import safe_line, safe_text
 from mlxspec_app.themes.looks import LEGENDS, LOOKS
 
+_INKS = (CALM_INK, *INKS)
 _ROLES = {"user": "You", "system": "System"}
 _MARKUP = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\x7f"}
 
@@ -35,15 +36,15 @@ def render(recording: Recording) -> str:
     """Return the page."""
     replies = counted(recording.replies)
     stats = total(reply.stats for reply in replies)
-    looks = "\n".join(rule for ink in INKS for rule in _ink_rules(ink))
+    looks = "\n".join(rule for ink in _INKS for rule in _ink_rules(ink))
     return Template(page_part("page.html")).substitute(
         title=escape(safe_line(recording.title)),
         style=f"{tints()}\n{looks}\n{page_part('page_frame.css', 'page_tree.css', 'page.css')}",
-        ink=INKS[0].name,
-        inks="".join(_choice("ink", ink.name) for ink in INKS),
+        ink=CALM_INK.name,
+        inks="".join(_choice("ink", ink.name) for ink in _INKS),
         themes="".join(_choice("theme", name) for name in ("auto", "light", "dark")),
         headline=headline(recording.replies[-1], stats),
-        legends="".join(_legend(ink, recording.has_kept) for ink in INKS),
+        legends="".join(_legend(ink, recording.has_kept) for ink in _INKS),
         chat=_chat(recording.messages),
         statistics=statistics(stats, _counted_words(recording.replies, replies)),
         trace="\n".join(_embedded(event) for event in recording.events),
@@ -66,7 +67,7 @@ def _embedded(event: Event) -> str:
 
 
 def _choice(group: str, name: str) -> str:
-    checked = " checked" if name in (INKS[0].name, "auto") else ""
+    checked = " checked" if name in (CALM_INK.name, "auto") else ""
     return (
         f'<label><input type="radio" name="{group}" id="{group}-{name}" value="{name}"{checked}>'
         f"<span>{name}</span></label>"
@@ -142,7 +143,7 @@ def _round(written: Written, first_round: int, *, is_known: bool) -> str:
 
 
 def _token(index: int, span: Span) -> str:
-    styles = ((ink.name, ink.style_of(span)) for ink in INKS)
+    styles = ((ink.name, ink.style_of(span)) for ink in _INKS)
     looks = " ".join(f"{name}-{style}" for name, style in styles if style != "plain")
     text = safe_text(span.text)
     word = text.lstrip(" ") or text
@@ -155,7 +156,7 @@ def _token(index: int, span: Span) -> str:
 def _figures(reply: Reply) -> str:
     if not reply.rounds:
         return ""
-    words = ((part.text, escape(part.text)) for part in reply_figures(reply))
+    words = ((part.text, escape(part.text)) for part in quiet_figures(reply))
     line = " · ".join(f"<b>{safe}</b>" if RATIO in word else safe for word, safe in words)
     against = ""
     if plain := plain_tps(reply):

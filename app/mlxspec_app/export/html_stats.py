@@ -23,7 +23,7 @@ def headline(reply: Reply, stats: GenerationStats) -> str:
     drafted = stats.kinds.get("accepted", 0) / max(1, stats.generated_tokens)
     figures = (
         (f"{stats.mean_acceptance_length:.2f}", "tokens per round", "1 + accepted ÷ rounds"),
-        (f"{drafted:.0%}", "of the text drafted", "and accepted unchanged"),
+        (f"{drafted:.0%}", "of the text guessed", "and kept unchanged"),
         (f"{stats.generation_tps:.1f}", "tokens per second", "reading the prompt left out"),
         (f"{stats.acceptance_rate:.0%}", "of the drafts kept", "accepted ÷ drafted depth"),
     )
@@ -69,7 +69,7 @@ def statistics(stats: GenerationStats, title: str) -> str:
         tables.append(_bars("Accepted at each position", heads, positions))
         most = max(stats.length_counts)
         lengths = (
-            (str(length), count / most, [str(count)], "accepted" if length else "rejected")
+            (str(length), count / most, [str(count)], "accepted" if length else "muted")
             for length, count in enumerate(stats.length_counts)
         )
         tables.append(_bars("Accepted length", ("tokens", "rounds"), lengths))

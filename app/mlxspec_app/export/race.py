@@ -15,17 +15,16 @@ from mlxspec_app.export.scene import Piece, Scene
 from mlxspec_app.export.svg import (
     ASCENT,
     HEAD,
+    LEGEND,
     MARGIN,
     PAUSE_S,
     ROW,
     Animation,
     document,
-    legend_rows,
     page_width,
     shapes,
     style,
 )
-from mlxspec_app.playback.compare import compare
 from mlxspec_app.playback.race import Race, Track, lead
 from mlxspec_app.text.safe_text import safe_line, safe_text
 from mlxspec_app.user.files import free_path
@@ -37,7 +36,7 @@ HOW = "recorded in turn, played on one clock"
 def outcome(race: Race) -> tuple[str, str]:
     """Return two lines: which run was faster, with the only ratio, and whether the texts agree."""
     race.go_to(race.duration)
-    return lead(race.tracks), compare(*(track.events for track in race.tracks)).line
+    return lead(race.tracks), race.agreement.line
 
 
 def title_of_race(race: Race) -> str:
@@ -59,7 +58,7 @@ def animation(race: Race) -> str:
     below = top + high + ASCENT + ROW
     body = [_lane(race.tracks[n], lane, n, (top, high)) for n, lane in enumerate(lanes)]
     lines = [Piece(0, safe_line(line), "muted") for line in (*outcome(race), HOW)]
-    drawn = [*([line] for line in lines), *legend_rows(2 * LANE)]
+    drawn = [*([line] for line in lines), LEGEND]
     body += [s for n, row in enumerate(drawn, 1) for s in shapes(row, below + n * ROW)]
     size = (2 * page_width(LANE), below + (len(drawn) + 1) * ROW)
     return document(title_of_race(race), size, style(lanes), body)
@@ -68,7 +67,7 @@ def animation(race: Race) -> str:
 def _lane(track: Track, lane: Animation, number: int, window: tuple[int, int]) -> str:
     top, high = window
     wide = page_width(LANE)
-    head = "".join(shapes([Piece(0, f"{track.lane}  {track.name}"[:LANE], "said")], top - 4))
+    head = "".join(shapes([Piece(0, track.name[:LANE], "said")], top - 4))
     figures = "".join(lane.figure_lines(top + high + ASCENT))
     return (
         f'<svg x="{number * wide}" width="{wide}" height="{top + high + ROW}">{head}'
@@ -78,7 +77,7 @@ def _lane(track: Track, lane: Animation, number: int, window: tuple[int, int]) -
 
 def cast(race: Race) -> str:
     """Return the race as a screencast for the terminal, asciicast v2."""
-    lanes = [Recording.of(f"{t.lane}  {t.name}", t.timeline_events) for t in race.tracks]
+    lanes = [Recording.of(track.name, track.timeline_events) for track in race.tracks]
     return film.race(title_of_race(race), lanes, [*outcome(race), HOW])
 
 
@@ -111,7 +110,7 @@ def file_away(race: Race, folder: Path) -> list[Path]:
 
 def _text(track: Track) -> str:
     written = "\n\n".join(safe_text(reply.text) for reply in track.replies)
-    name = escape(safe_line(f"{track.lane} · {track.name}"))
+    name = escape(safe_line(track.name))
     return f"<article><h2>{name}</h2><pre>{escape(written)}</pre></article>\n"
 
 

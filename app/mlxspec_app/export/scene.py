@@ -1,28 +1,25 @@
 """A recording as a scene: rows of cells, and the times at which they appear.
 
 A picture draws the rows; the animated picture and the film play the steps. The pieces of a round
-appear together, when the target has verified them.
+appear together, when the target has verified them; guessed words have the tint of the calm view.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 
-from mlxspec.trace.events import DraftVerified
 from mlxspec.trace.stats import GenerationStats
-from mlxspec_app.conversation.figures import Part, reply_figures
+from mlxspec_app.conversation.figures import Part, quiet_figures
 from mlxspec_app.conversation.messages import Reply
-from mlxspec_app.conversation.rounds import Round, children_by_parent, positions
-from mlxspec_app.conversation.views import INKS
+from mlxspec_app.conversation.views import CALM_INK
 from mlxspec_app.export.recording import Recording, written_by_round
 from mlxspec_app.playback.timeline import PAUSE_BETWEEN_REPLIES_S, Timeline
 from mlxspec_app.text.safe_text import safe_line, safe_text
 from mlxspec_app.text.tagged_lines import TaggedLines
 from mlxspec_app.text.wrap import breaks
 
-FALLEN_ROWS = 2  # rows for rejected tokens below the row of the round
 _FIGURES_S = 0.2  # between two lines of figures: nobody reads faster
 _PROMPT_SIGN = "\u276f "
 
@@ -35,7 +32,6 @@ class Piece:
     text: str
     look: str
     round: int = 0  # the number of the round that emitted them; 0 for kept tokens and other text
-    token_index: int = 0  # in that round
 
     @property
     def end(self) -> int:
@@ -56,22 +52,11 @@ Rows = dict[int, Row]
 
 
 @dataclass(frozen=True)
-class ShownDraft:
-    """The draft of a round: one branch from `start` until its verdict, at the place of its text."""
-
-    start: float
-    row: int
-    branch: Piece
-    fallen: Rows  # the rejected tokens, each below the token that was emitted instead
-
-
-@dataclass(frozen=True)
 class Step:
     """Pieces that appear at a time, in seconds, and the figures from then on, if any."""
 
     at: float
     rows: Rows
-    draft: ShownDraft | None = None
     figures: Sequence[Part] = ()
 
 
@@ -98,7 +83,7 @@ class Scene:
                 )
                 continue
             now = self._play(message, times, now)
-            figures = reply_figures(message)
+            figures = quiet_figures(message)
             words = [part.text for part in figures] + [safe_line(message.error)]
             below = _line_rows(" · ".join(filter(None, words)), width, "muted")
             rows = self._add(below) if has_figures else {}
@@ -126,14 +111,11 @@ class Scene:
                 by_round.setdefault(piece.round, {}).setdefault(row, []).append(piece)
         figures = dict(_figures(reply, times))
         for number, _ in written_by_round(reply):
-            written, draft = by_round.get(number, {}), None
             if number == 0:
                 now = times[id(reply.kept)]
             elif number <= len(reply.rounds):
-                round_ = reply.rounds[number - 1]
-                now = times[id(round_.verdict)]
-                draft = _draft(round_, now, written, self.width)
-            self.steps.append(Step(now, written, draft, figures.get(number, ())))
+                now = times[id(reply.rounds[number - 1].verdict)]
+            self.steps.append(Step(now, by_round.get(number, {}), figures.get(number, ())))
         return now
 
 
@@ -146,12 +128,12 @@ def _line_rows(text: str, width: int, look: str, sign: str = "") -> list[Row]:
 
 
 def _reply_rows(reply: Reply, width: int) -> list[Row]:
-    """Return the rows of a reply, each token in the look of its kind."""
+    """Return the rows of a reply, its guessed words tinted."""
     texts: list[str] = []
-    tokens: list[tuple[str, int, int]] = []
+    tokens: list[tuple[str, int]] = []
     for number, written in written_by_round(reply):
-        for index, span in written:
-            tokens.append((INKS[0].style_of(span), number, index))
+        for _, span in written:
+            tokens.append((CALM_INK.style_of(span), number))
             texts.append(span.text)
     rows: list[Row] = []
     for row in _wrapped(texts, width):
@@ -187,45 +169,5 @@ def _figures(reply: Reply, times: Mapping[int, float]) -> Iterator[tuple[int, li
         so_far.stats.add(round_.verdict)
         so_far.timed += reply.timed[number - 1 : number]
         if at - noted >= _FIGURES_S:
-            yield number, reply_figures(so_far)
+            yield number, quiet_figures(so_far)
             noted = at
-
-
-def _draft(round_: Round, at: float, written: Rows, width: int) -> ShownDraft | None:
-    """Return the draft of a round whose text appears at a time."""
-    pieces = ((row, piece.word) for row, pieces in written.items() for piece in pieces)
-    words = [(row, word) for row, word in pieces if word is not None]
-    if round_.draft is None or not words:
-        return None
-    row, first = words[0]
-    text = set_cell_size(safe_line(_branch(round_)).strip(" "), width - first.column)
-    branch = Piece(first.column, text.rstrip(" "), "pending", first.round)
-    start = max(0.0, at - max(0.0, round_.verdict.ts - round_.draft.ts))
-    spots = {word.token_index: (row, word.column) for row, word in reversed(words)}
-    return ShownDraft(start, row, branch, _fallen(round_, spots, width))
-
-
-def _branch(round_: Round) -> str:
-    """Return the text of the accepted path and of the most probable nodes below it."""
-    children = children_by_parent(round_.nodes)
-    path = round_.verdict.path if isinstance(round_.verdict, DraftVerified) else ()
-    text, nodes = "", children.get(0, [])
-    while nodes:
-        node = next((node for node in nodes if node.index in path), nodes[0])
-        text, nodes = text + node.text, children.get(node.index, [])
-    return text
-
-
-def _fallen(round_: Round, spots: dict[int, tuple[int, int]], width: int) -> Rows:
-    """Return the rejected tokens; `spots` are the row and the column of each emitted token."""
-    found: Rows = {}
-    for number, position in enumerate(positions(round_)):
-        if number not in spots:  # a token without text of its own
-            continue
-        above, column = spots[number]
-        losers = [token.label for token in position if token.mark == "rejected"]
-        for below, label in enumerate(losers[:FALLEN_ROWS], above + 1):
-            row, piece = found.setdefault(below, []), Piece(column, label, "rejected")
-            if piece.end <= width and (not row or row[-1].end < piece.column):
-                row.append(piece)
-    return found

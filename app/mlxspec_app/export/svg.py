@@ -1,29 +1,24 @@
-"""Pictures of the coloured conversation, SVG: one that stands still, and one that plays.
+"""Pictures of the conversation, SVG: one that stands still, and one that plays.
 
 Every run of characters has the coordinates of its own cell, so the fonts of another machine cannot
 shift a line. A picture loads no files and runs no scripts. It has rules for the reader's light and
 dark scheme, both written out, because not every renderer supports CSS variables.
 
-In the one that plays, one branch of a draft is shown in grey until the target has verified it;
-rejected draft tokens appear below the text in red and fade. All motion is CSS keyframes as long as
-the recording and a pause, so that everything restarts together. Without keyframes the file shows
-the last moment, for readers who prefer reduced motion.
+Guessed words are tinted, as in the calm view. All motion is CSS keyframes as long as the recording
+and a pause, so that everything restarts together. Without keyframes the file shows the last moment,
+for readers who prefer reduced motion.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
-from itertools import groupby
-from typing import get_args
 
 from rich.cells import cell_len, set_cell_size
 
 from mlxspec_app.conversation.figures import Part, fitting
-from mlxspec_app.conversation.views import StyleName
 from mlxspec_app.export.looks import colours
 from mlxspec_app.export.recording import Recording
-from mlxspec_app.export.scene import FALLEN_ROWS, Piece, Row, Rows, Scene, ShownDraft, Step
+from mlxspec_app.export.scene import Piece, Row, Rows, Scene, Step
 from mlxspec_app.text.safe_text import safe_line
-from mlxspec_app.themes.looks import LOOKS
 
 WIDTH = 80
 CELL, ROW = 8.43, 21  # pixels; a monospaced glyph is 0.602 of the font size
@@ -32,20 +27,17 @@ ASCENT = 15  # pixels from the top of a row to its baseline
 _SIZE = 14
 _FONTS = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono','Liberation Mono',monospace"
 _NOT_XML = dict.fromkeys((0xFFFE, 0xFFFF), "\ufffd")  # XML allows them neither raw nor escaped
-_SIGNS: dict[StyleName, str] = {"accepted": "✓", "corrected": "→", "bonus": "✚", "plain": "·"}
-_KEPT: dict[StyleName, str] = {"kept": "="}
+LEGEND = [Piece(0, "guessed", "guess"), Piece(10, "the model's own", "plain")]
 HEIGHT = 20  # rows of the window
 PAUSE_S = 4.0  # at the end, before it restarts
-_FALL_S = 0.5  # until a rejected token has faded
 _COLUMN = 15  # cells of a figure, so that none moves when another gets longer
 _LEAST_TELLING = 3  # figures of a larger rank are left out
-_AT_REST = (".ghost{visibility:hidden}", ".fallen{opacity:0;text-decoration:line-through}")
 _HIDDEN, _SEEN = "visibility:hidden", "visibility:visible"
 
 
 def picture(recording: Recording, width: int = WIDTH) -> str:
-    """Return the conversation as SVG, `width` cells wide, coloured by the kind of each token."""
-    rows = [*Scene(recording, width).rows, *legend_rows(width)]
+    """Return the conversation as SVG, `width` cells wide."""
+    rows = [*Scene(recording, width).rows, LEGEND]
     high = 2 * MARGIN + HEAD + (len(rows) - 1) * ROW
     top = MARGIN + HEAD
     drawn = [shape for n, row in enumerate(rows) for shape in shapes(row, top + n * ROW)]
@@ -58,15 +50,14 @@ def animation(recording: Recording, width: int = WIDTH) -> str:
     shown = Animation(scene, scene.duration + PAUSE_S)
     top = MARGIN + HEAD - ASCENT
     wide, bottom = page_width(width), top + shown.num_rows * ROW
-    legend = legend_rows(width, has_kept=recording.has_kept)
     lines = bottom + MARGIN + ASCENT
     body = [
         shown.window(top, wide, shown.num_rows * ROW),
         f'<path class="edge" d="M{MARGIN} {bottom + 10}H{wide - MARGIN}"/>',
         *shown.figure_lines(lines),
-        *(shape for n, row in enumerate(legend, 1) for shape in shapes(row, lines + n * ROW + 4)),
+        *shapes(LEGEND, lines + ROW + 4),
     ]
-    high = lines + len(legend) * ROW + MARGIN
+    high = lines + ROW + MARGIN
     return document(_title(recording, width), (wide, high), style([shown]), body)
 
 
@@ -87,12 +78,10 @@ class Animation:
         """
         self.length = length
         self.rules: list[str] = []
-        self.num_rows = min(HEIGHT, len(scene.rows) - 1 + FALLEN_ROWS)
+        self.num_rows = min(HEIGHT, len(scene.rows) - 1)
         self._width = scene.width
         self._prefix = prefix
         self._text: list[str] = []
-        self._drafts: list[str] = []
-        self._fallen: list[str] = []
         self._scrolled = [(0.0, 0)]  # (seconds, number of rows that have left the window by then)
         self._figures: list[tuple[float, str]] = []
         for step in scene.steps:
@@ -102,7 +91,7 @@ class Animation:
         """Return the part of the conversation that is visible, `top` pixels down."""
         gone = self._scrolled[-1][1]
         moves = [(at, f"transform:translateY({-rows * ROW}px)") for at, rows in self._scrolled]
-        body = "\n".join([*self._fallen, *self._drafts, *self._text])
+        body = "\n".join(self._text)
         name = self._keyframes(moves)
         return (  # a nested <svg> clips the rows that have scrolled out
             f'<svg y="{top}" width="{wide}" height="{high}">\n'
@@ -119,24 +108,11 @@ class Animation:
     def _play(self, step: Step) -> None:
         if step.rows:
             self._text.append(self._shown(_draw(step.rows), step.at))
-            gone = max(step.rows) + 1 + FALLEN_ROWS - HEIGHT
+            gone = max(step.rows) + 1 - HEIGHT
             if gone > self._scrolled[-1][1]:
                 self._scrolled.append((step.at, gone))
-        if step.draft is not None:
-            self._propose(step.draft, step.at)
         if step.figures:
             self._figures.append((step.at, self._line(step.figures)))
-
-    def _propose(self, draft: ShownDraft, verified: float) -> None:
-        """Show a draft until it is verified; what was rejected then fades."""
-        branch = _draw({draft.row: [draft.branch]})
-        self._drafts.append(self._shown(branch, draft.start, verified))
-        if draft.fallen:
-            begin = "opacity:1;animation-timing-function:linear"
-            end = (verified + _FALL_S, "opacity:0")
-            name = self._keyframes(((0.0, "opacity:0"), (verified, begin), end))
-            drawn = _draw(draft.fallen)
-            self._fallen.append(f'<g class="fallen" style="animation-name:{name}">{drawn}</g>')
 
     def _line(self, figures: Sequence[Part]) -> str:
         ranked = [part for part in figures if part.rank <= _LEAST_TELLING]
@@ -164,8 +140,7 @@ def style(animations: Sequence[Animation]) -> list[str]:
     playing = f"g{{animation:{animations[0].length:.3f}s step-end infinite}}"
     rules = "".join(rule for animation in animations for rule in animation.rules)
     motion = f"{rules}\n@media (prefers-reduced-motion:no-preference){{{playing}}}"
-    drafts = schemes(lambda tint: [f".{n}{{fill:{tint[n]}}}" for n in ("pending", "rejected")])
-    return [*_AT_REST, *drafts, motion]
+    return [".ghost{visibility:hidden}", motion]
 
 
 def _draw(rows: Rows) -> str:
@@ -206,27 +181,8 @@ def schemes(paint: Callable[[dict[str, str]], list[str]]) -> list[str]:
     return [*paint(colours(dark=True)), f"@media (prefers-color-scheme:light){{{light}}}"]
 
 
-def legend_rows(width: int, *, has_kept: bool = False) -> list[Row]:
-    """Return the signs of the kinds of tokens, in rows of at most `width` cells.
-
-    `has_kept` adds the sign of kept tokens, with which a branch starts.
-    """
-    rows, column = [Row()], 0
-    for kind, sign in (_SIGNS | _KEPT if has_kept else _SIGNS).items():
-        text = f"{sign} {kind}"
-        if column and column + len(text) > width:
-            rows.append(Row())
-            column = 0
-        rows[-1].append(Piece(column, text, kind))
-        column += len(text) + 3
-    return rows
-
-
 def shapes(row: Row, top: int) -> Iterator[str]:
-    """Yield the shapes of pieces whose baseline is `top` pixels down: backgrounds, then words."""
-    for number, pieces in groupby((piece for piece in row if piece.text), lambda p: p.round):
-        if number:
-            yield _band(list(pieces), top)
+    """Yield the words of pieces whose baseline is `top` pixels down."""
     for word in (piece.word for piece in row):
         if word is not None:
             yield (
@@ -236,36 +192,19 @@ def shapes(row: Row, top: int) -> Iterator[str]:
             )
 
 
-def _band(pieces: Row, top: int) -> str:
-    first, last = pieces[0], pieces[-1]
-    return (
-        f'<rect class="band-{2 - first.round % 2}" x="{MARGIN + first.column * CELL:.2f}" '
-        f'y="{top - ASCENT}" width="{(last.end - first.column) * CELL:.2f}" height="{ROW}"/>'
-    )
-
-
 def _rules() -> list[str]:
-    base = [
+    return [
         f"text{{font:{_SIZE}px {_FONTS};white-space:pre}}",
         ".edge{fill:none;stroke-width:1}",
         ".said{font-weight:700}",
+        *schemes(_paint),
     ]
-    for name in get_args(StyleName):
-        look = LOOKS[name]
-        twins = "font-weight:700;" if look.bold else ""
-        twins += "font-style:italic;" if look.italic else ""
-        twins += "text-decoration:underline;" if look.underline else ""
-        base += [f".{name}{{{twins}}}"] if twins else []
-    return [*base, *schemes(_paint)]
 
 
 def _paint(tint: dict[str, str]) -> list[str]:
-    rules = [
+    words = {"said": "text", "muted": "muted", "plain": "plain", "guess": "guess"}
+    return [
         f".page{{fill:{tint['page']};stroke:{tint['line']}}}",
         f".edge{{stroke:{tint['line']}}}",
-        f".said{{fill:{tint['text']}}}",
-        f".muted{{fill:{tint['muted']}}}",
-        f".band-1{{fill:{tint['band-a']}}}",
-        f".band-2{{fill:{tint['band-b']}}}",
+        *(f".{name}{{fill:{tint[colour]}}}" for name, colour in words.items()),
     ]
-    return rules + [f".{name}{{fill:{tint[LOOKS[name].colour]}}}" for name in get_args(StyleName)]

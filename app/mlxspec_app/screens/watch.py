@@ -8,7 +8,6 @@ from textual.content import Content
 from textual.widgets import Static
 
 from mlxspec_app.conversation.figures import Part, fitting
-from mlxspec_app.conversation.views import XRAY
 from mlxspec_app.screens.conversation.screen import ConversationScreen
 from mlxspec_app.sessions.watching import Watched, WatchSession
 from mlxspec_app.settings.keys.tables import WATCH
@@ -75,7 +74,6 @@ class WatchScreen(ConversationScreen):
 
     NOTE = "watch"
     EXAMPLES = ()
-    FIRST_VIEW = XRAY  # users open this screen to study the rounds
     INVITATION = "Replies of the server appear here while they are written."
     BINDINGS: ClassVar[list[BindingType]] = list(WATCH)
     KEYS = WATCH

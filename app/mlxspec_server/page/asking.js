@@ -2,6 +2,7 @@
 
 const KEY = "mlxspec-key";
 const RACED = [["drafted", {}], ["plain", { num_draft_tokens: 0 }]];
+const SIDES = { drafted: "with guesses", plain: "model alone" };
 
 /** Talks to the server, with its key once that is known. */
 class Server {

@@ -10,12 +10,9 @@ from functools import cache
 from importlib import resources
 from string import Template
 
-from mlxspec_app.conversation.views import StyleName
 from mlxspec_app.export.looks import page_part, tints
-from mlxspec_app.themes.looks import LOOKS
 
 _SCRIPTS = ("replies.js", "asking.js", "drawing.js", "live.js")
-_KINDS: tuple[StyleName, ...] = ("accepted", "corrected", "bonus", "plain", "forced", "kept")
 _ELSEWHERE = "base-uri 'none'; form-action 'none'; img-src data:; connect-src 'self'"
 
 
@@ -23,9 +20,8 @@ _ELSEWHERE = "base-uri 'none'; form-action 'none'; img-src data:; connect-src 's
 def live_page() -> str:
     """Return the page with scripts and styles inside."""
     script = page_part("page_tree.js") + "".join(map(_part, _SCRIPTS))
-    looks = "".join(f".token.{kind}{{{LOOKS[kind].css}}}\n" for kind in _KINDS)
     frame = page_part("page_frame.css", "page_tree.css")
-    style = f"{tints()}\n{frame}{looks}{_part('live.css')}"
+    style = f"{tints()}\n{frame}{_part('live.css')}"
     script = f'"use strict";\n{script}'
     digests = f"script-src '{_digest(script)}'; style-src '{_digest(style)}'"
     return Template(_part("live.html")).substitute(

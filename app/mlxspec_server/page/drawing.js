@@ -35,26 +35,20 @@ class Painter {
     if (!reply) return;
     const isLow = this.box.scrollHeight - this.box.scrollTop - this.box.clientHeight < 40;
     for (; this.painted < Math.min(most, reply.rounds.length); this.painted += 1)
-      this.paintRound(reply.rounds[this.painted], this.painted);
+      this.paintRound(reply.rounds[this.painted]);
     if (!this.isOver && reply.state !== RUNNING && this.painted === reply.rounds.length) {
       this.isOver = true;
-      if (reply.rest) this.blockOf("answer").append(make("span", "token plain", shownText(reply.rest)));
+      if (reply.rest) this.blockOf("answer").append(make("span", "token", shownText(reply.rest)));
     }
     if (isLow) this.box.scrollTop = this.box.scrollHeight;
   }
 
-  paintRound(round, number) {
-    let channel = "", band = null;
+  paintRound(round) {
     const sources = new Map(round.nodes.map((node) => [node.index, node.source]));
     round.emit.forEach((token, place) => {
-      if (token.channel !== channel || !band) {
-        channel = token.channel;
-        band = make("span", `round band-${number % 2 ? "b" : "a"}`);
-        this.blockOf(channel).append(band);
-      }
       const element = make("span", `token ${token.kind}`, shownText(token.text));
       element.title = factsOfToken(token, sources.get(round.path[place]));
-      band.append(element);
+      this.blockOf(token.channel).append(element);
     });
   }
 
@@ -80,10 +74,10 @@ function outcomeOf(round) {
   return `${round.nodes.length} drafted · kept ${round.path.length}${own > 0 ? ` +${own}` : ""}`;
 }
 
-/** Draw the draft of a round in one line: the accepted path, what was rejected, the model's own. */
+/** Draw the last draft of a running reply in one line: what was kept, what was rejected, the model's own. */
 function drawLane(line, reply) {
   const round = reply.rounds[reply.rounds.length - 1];
-  if (!round || reply.state !== RUNNING && !round.nodes.length) return line.replaceChildren();
+  if (!round || reply.state !== RUNNING) return line.replaceChildren();
   const rows = treeRows(round, "").slice(1);
   const own = rows.filter((row) => !["accepted", "rejected", "skipped"].includes(row.mark));
   const guesses = rows.filter((row) => !own.includes(row));

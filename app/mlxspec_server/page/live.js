@@ -146,7 +146,7 @@ async function race(signal) {
   for (const id of ["verdict", "race-note"]) by(id).textContent = "";
   lanes.forEach(clearLane);
   for (const [number, [name, own]] of RACED.entries()) {
-    by("race-state").textContent = `run ${number + 1} of 2, ${name}: one after the other`;
+    by("race-state").textContent = `run ${number + 1} of 2, ${SIDES[name]}: one after the other`;
     const lane = lanes[number];
     lane.run = await ask(server, { ...what, ...own }, signal, (run) => {
       others ||= replies.running.some((reply) => reply.name !== run.name);

@@ -13,7 +13,7 @@ from html import unescape
 
 import pytest
 
-from mlxspec_app.conversation.views import INKS
+from mlxspec_app.conversation.views import CALM_INK, INKS
 from mlxspec_app.export import html, svg
 from mlxspec_app.export.looks import colours
 from mlxspec_app.export.recording import Recording
@@ -218,13 +218,15 @@ def test_draws_the_tree_of_the_round_that_is_scrubbed_to(report, recording):
 
 def test_every_ink_shows_its_colours_twins_and_legend(report):
     inks = report["inks"]
-    assert list(inks) == [ink.name for ink in INKS]
-    for ink in INKS:
+    assert list(inks) == [ink.name for ink in (CALM_INK, *INKS)]
+    for ink in (CALM_INK, *INKS):
         assert inks[ink.name]["legends"] == [f"legend {ink.name}"]
-    assert inks["provenance"]["corrected"].endswith("700 normal underline")
+    assert inks["provenance"]["corrected"].endswith("400 italic underline")
     assert inks["provenance"]["accepted"] != inks["exceptions"]["accepted"]
     assert inks["exceptions"]["corrected"] == inks["provenance"]["corrected"]
-    assert inks["off"]["corrected"] == inks["off"]["accepted"]
+    assert inks["off"]["corrected"] == inks["off"]["accepted"] == inks["calm"]["corrected"]
+    assert inks["calm"]["accepted"] != inks["calm"]["corrected"]
+    assert inks["calm"]["band"] == inks["off"]["band"]
     assert inks["off"]["band"] == "rgba(0, 0, 0, 0)" != inks["provenance"]["band"]
 
 
@@ -262,16 +264,15 @@ def test_plays_in_recorded_time_and_pauses(report, recording):
     assert 1 <= report["played"] <= reached
 
 
-def test_the_picture_in_motion_shows_drafts_until_their_verdict_and_then_the_text(tmp_path):
+def test_the_picture_in_motion_shows_each_round_at_its_time(tmp_path):
     source = svg.animation(export_traces.saying("one", "two"))
-    said, first, second = ["said", "\u276f a question"], ["accepted", "one"], ["accepted", "two"]
-    bonus, fading = ["bonus", "!"], "rejected"
-    assert reported(source + PLAY_TO % [0.5, 1.2, 1.7, 2.2, 6.0], tmp_path) == [
+    said, first, second = ["said", "\u276f a question"], ["guess", "one"], ["guess", "two"]
+    own = ["plain", "!"]
+    assert reported(source + PLAY_TO % [1.2, 1.7, 2.2, 6.0], tmp_path) == [
         [said],
-        [["pending", "one"], said],
-        [[fading, "one"], said, first, bonus],
-        [["pending", "two"], said, first, bonus],
-        [said, first, bonus, second, bonus],
+        [said, first, own],
+        [said, first, own],
+        [said, first, own, second, own],
     ]
 
 
@@ -282,7 +283,7 @@ def test_no_choice_of_an_ink_or_a_theme_lies_on_another_one(recording, tmp_path,
     assert report["width"] == width
     assert report["page"] <= width
     labels = report["labels"]
-    assert len(labels) == len(INKS) + len(("auto", "light", "dark"))
+    assert len(labels) == 1 + len(INKS) + len(("auto", "light", "dark"))
     for index, one in enumerate(labels):
         for other in labels[:index]:
             across = min(one["right"], other["right"]) - max(one["left"], other["left"])

@@ -74,12 +74,12 @@ def test_no_row_is_wider_than_the_terminal(texts):
     assert max(cell_len(row) for row in screen_after(frames)) <= 12
 
 
-def test_a_kind_has_its_colour_and_its_twin():
+def test_guessed_words_have_the_tint_and_the_others_do_not():
     recording = export_traces.saying("kept")
     written = "".join(text for _, _, text in frames_of(recording)[1])
     mint = colours(dark=True)
-    assert f"\x1b[0;38;5;{xterm(mint['accepted'])};48;5;233mkept" in written
-    assert f"\x1b[0;3;38;5;{xterm(mint['bonus'])};48;5;233m!" in written
+    assert f"\x1b[0;38;5;{xterm(mint['guess'])};48;5;232mkept" in written
+    assert f"\x1b[0;38;5;{xterm(mint['plain'])};48;5;232m!" in written
 
 
 @pytest.mark.parametrize(

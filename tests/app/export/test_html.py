@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mlxspec.trace.events import GenerationFailed, GenerationStarted
 from mlxspec.trace.file import event_from_json
-from mlxspec_app.conversation.views import INKS
+from mlxspec_app.conversation.views import CALM_INK, INKS
 from mlxspec_app.export import html
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.text.safe_text import safe_text
@@ -71,7 +71,7 @@ def test_every_token_names_its_style_in_every_ink_and_its_place():
     tokens = [attrs for attrs in spans if (attrs.get("class") or "").startswith("token")]
     assert [attrs["data-place"] for attrs in tokens] == ["0", "1"]
     for span, attrs in zip(recording.replies[0].spans, tokens, strict=True):
-        styles = {f"{ink.name}-{ink.style_of(span)}" for ink in INKS}
+        styles = {f"{ink.name}-{ink.style_of(span)}" for ink in (CALM_INK, *INKS)}
         shown = set(attrs["class"].split()) - {"token"}
         assert shown == {style for style in styles if not style.endswith("-plain")}
 
@@ -157,7 +157,7 @@ def test_figures_are_those_of_the_statistics():
         stats.acceptance_given_reached, stats.acceptance_by_depth, strict=True
     ):
         assert f"<td>{of_all:.0%}</td><td>{reached:.0%}</td>" in source
-    assert f"{stats.generation_tps:.1f} tokens/s" in source
+    assert f"{stats.generation_tps:.0f} tokens/s" in source
 
 
 def test_a_loop_is_left_out_of_the_average_of_a_session():
