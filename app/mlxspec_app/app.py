@@ -76,10 +76,12 @@ class MlxspecApp(App[None]):
         self.keys: Mapping[str, str] = keys.keys  # by the id of their binding
         self.notices += keys.troubles
         self.set_keymap(keys.keys)
-        self._usual_theme = theme_for(os.environ, self.console.color_system)
-        asked = (theme, os.environ.get("TEXTUAL_THEME"), self.settings.theme)
+        colours = self.console.color_system
+        self._usual_theme = theme_for(os.environ, colours)
+        asked = (theme, os.environ.get("TEXTUAL_THEME"))
         self.theme = next(
-            (name for name in asked if name in self.available_themes), self._usual_theme
+            (name for name in asked if name in self.available_themes),
+            theme_for(os.environ, colours, self.settings.theme),
         )
         # Textual set TEXTUAL_THEME before our themes were registered, so it sees no change
         self.mutate_reactive(MlxspecApp.theme)

@@ -169,11 +169,6 @@ async def with_views(stage):
     await stage.press("f3", "f4")
 
 
-async def in_the_calm_view(stage):
-    await to_the_end(stage)
-    await stage.ask("/view calm", seconds=0)
-
-
 async def in_the_x_ray(stage):
     await to_the_end(stage)
     await stage.ask("/view xray", seconds=0)
@@ -217,27 +212,15 @@ async def looking_into_the_context(stage):
     await stage.ask("/context")
 
 
-async def seeing_the_race(stage):
-    await introduced(stage)
-    await stage.press("enter", "enter")
-
-
 async def introduced(stage):
-    machine = [
-        "A processor, 8 cores, 16 GB of memory",
-        "MLX computes on CPU with OpenBLAS 0.3.",
-        "Checking several guesses at once costs hardly more than one: drafting can pay.",
-    ]
-    facts = {"machine": machine, "model": ["A model, 100 MB", "It fits in memory."]}
-    await stage.app.push_screen(FirstRunScreen(lambda: facts, fold([OPENING, SessionReady()])))
-    await once_read(stage)
+    await stage.app.push_screen(FirstRunScreen(fold([OPENING, SessionReady()])))
+    await stage.settle()
 
 
 SCREENS = {
     "welcome": (chat(), nothing),
     "chat-streaming": (chat(), in_the_middle),
     "chat-finished": (chat(), to_the_end),
-    "chat-calm": (chat(), in_the_calm_view),
     "chat-xray": (chat(), in_the_x_ray),
     "chat-views": (chat(TREE), with_views),
     "chat-inspector": (chat(), pointing),
@@ -248,7 +231,6 @@ SCREENS = {
     "models": (models, once_read),
     "settings": (chat(), changing_settings),
     "first-run": (chat(), introduced),
-    "first-run-race": (chat(), seeing_the_race),
     "context": (chat(), looking_into_the_context),
     "context-full": (chat(), asked_about_the_context),
     "no-model": (no_model, nothing),

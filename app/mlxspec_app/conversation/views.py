@@ -1,7 +1,7 @@
-"""How a conversation shows the origin of its words: three views, and the inks of one of them.
+"""How a conversation shows the origin of its words: two views, and the inks of one of them.
 
-*calm* is a page to read, *colours* adds one tint for guessed words, and the *X-ray* shows the exact
-characters with all data of each token, in one of the inks.
+*calm* is a page to read, with one tint for guessed words. The *X-ray* shows the exact characters
+with all data of each token, in one of the inks.
 
 An ink maps a span to the name of a style; the widgets define how each style looks. A new ink is a
 function and an entry in `INKS`. Each style that stands out is also bold, italic or underlined, so
@@ -23,24 +23,21 @@ class View:
     name: str
     meaning: str
     is_rendered: bool = True
-    is_tinted: bool = False
 
 
-CALM = View("calm", "a page to read, without colours")
-COLOURS = View("colours", "the same page, with guessed words tinted", is_tinted=True)
+CALM = View("calm", "a page to read, with guessed words tinted")
 XRAY = View("xray", "the X-ray: the exact text, every token and round", is_rendered=False)
-VIEWS = (CALM, COLOURS, XRAY)
-DEFAULT_VIEW = COLOURS
+VIEWS = (CALM, XRAY)
 
 
-def next_view(view: View) -> View:
-    """Return the next view; after the last one comes the first."""
-    return VIEWS[(VIEWS.index(view) + 1) % len(VIEWS)]
+def other_view(view: View) -> View:
+    """Return the X-ray for the calm view, and the calm view for the X-ray."""
+    return XRAY if view is CALM else CALM
 
 
 def view_named(name: str) -> View:
-    """Return the view of this name, else the default one."""
-    return next((view for view in VIEWS if view.name == name), DEFAULT_VIEW)
+    """Return the view of this name, else calm."""
+    return next((view for view in VIEWS if view.name == name), CALM)
 
 
 StyleName = Literal[
@@ -48,9 +45,10 @@ StyleName = Literal[
     "step-1", "step-2", "step-3", "step-4", "step-5",
     "over", "far-over", "under", "far-under",
     "text", "head", "model",
+    "guess",
 ]  # fmt: skip
 """The first six show who wrote a token. `step-1` is dim, `step-5` bright. `over`: the drafter was
-surer than the target; `under`: less sure. The last three are kinds of drafters."""
+surer than the target; `under`: less sure. Then kinds of drafters, and the tint of the calm view."""
 
 _SURE = (0.9, 0.7, 0.5, 0.3)  # lower bounds of p for `step-1` to `step-4`
 _NEAR, _FAR = 1.0, 3.0  # log2 of p/q: a factor of 2, and of 8
@@ -115,6 +113,15 @@ INKS = (
     ),
     Ink("off", "plain text", lambda span: "plain", bands=False),
 )
+
+
+CALM_INK = Ink(
+    "calm",
+    "guessed words are tinted",
+    lambda span: "guess" if span.kind == "accepted" else "plain",
+    bands=False,
+)
+"""What exports show first; a screen has the calm view for it."""
 
 
 def next_ink(ink: Ink) -> Ink:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from mlxspec.errors import MlxspecError
 from mlxspec.files import read_text
-from mlxspec_app.conversation.views import DEFAULT_VIEW, INKS
+from mlxspec_app.conversation.views import CALM, INKS
 from mlxspec_app.settings.rules import (
     DEFAULTS,
     KEYS,
@@ -24,6 +24,7 @@ from mlxspec_app.settings.rules import (
 )
 from mlxspec_app.user.files import make_private_folder, replace_file
 
+_OLD_VIEW = ("view", "colours")  # of the versions that had three views
 _HEADER = "# Settings of mlxspec. Anything not set has its default.\n"
 
 
@@ -37,7 +38,7 @@ class Settings:
 
     theme: str = ""  # "" for the default one
     ink: str = INKS[0].name
-    view: str = DEFAULT_VIEW.name
+    view: str = CALM.name
     frame_rate: int = 0
     reduced_motion: bool = False
     ascii_glyphs: bool = False
@@ -98,7 +99,7 @@ def read_settings(path: Path) -> SettingsRead:
             notices.append(f"{path.name}: {name} is not a setting of this version")
             continue
         try:
-            settings = with_value(settings, name, value)
+            settings = with_value(settings, name, None if (name, value) == _OLD_VIEW else value)
         except ValueError as error:
             notices.append(f"{path.name}: {error}; its default is used")
     return SettingsRead(settings, tuple(notices))

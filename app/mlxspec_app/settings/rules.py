@@ -94,8 +94,8 @@ SECTIONS: dict[str, dict[str, Rule]] = {
         ),
         "view": _choice(
             [view.name for view in VIEWS],
-            "how much of its origin a reply shows: calm, nothing; colours, a tint for guessed "
-            "words; xray, everything; F2 changes it",
+            "how much of its origin a reply shows: calm, a tint for guessed words; xray, "
+            "everything; F2 changes it",
         ),
         "frame_rate": Rule(
             int,

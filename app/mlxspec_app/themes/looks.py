@@ -34,7 +34,7 @@ class Look:
 LOOKS: dict[str, Look] = {
     "plain": Look("plain"),
     "accepted": Look("accepted"),
-    "corrected": Look("corrected", bold=True, underline=True),
+    "corrected": Look("corrected", italic=True, underline=True),
     "bonus": Look("bonus", italic=True),
     "forced": Look("step-1", italic=True),
     "kept": Look("muted"),
@@ -50,12 +50,17 @@ LOOKS: dict[str, Look] = {
     "text": Look("accepted"),
     "head": Look("bonus", italic=True),
     "model": Look("corrected", underline=True),
+    "guess": Look("guess"),
 }
 """By `StyleName`."""
 
 _CORRECTED = ("corrected", "corrected", "the model's word where the draft was wrong")
 _BONUS = ("bonus", "bonus", "the model's word after a fully kept draft")
 LEGENDS: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "calm": (
+        ("guess", "guessed", "a drafter guessed it, and the model agreed"),
+        ("plain", "own", "the model's own word"),
+    ),
     "provenance": (
         ("accepted", "accepted", "drafted, and the model agreed"),
         _CORRECTED,

@@ -19,8 +19,8 @@ _TOKENS = {
     "plain": ("#E0E0E0", "#FFFFFF", "#1C1C1C"),  # text without a draft
     "loud": ("#FFFFFF", "#FFFFFF", "#000000"),  # headings, strong words, keywords of code
     "guess": ("#AFFFAF", "#87FF87", "#005F87"),  # the tint of guessed words
-    "guess-loud": ("#D7FFD7", "#D7FFD7", "#0000AF"),
-    "guess-quiet": ("#87AF87", "#87D787", "#5F5F87"),
+    "guess-loud": ("#D7FFD7", "#D7FFD7", "#005F87"),  # by day one hue, and no other is readable
+    "guess-quiet": ("#87AF87", "#87D787", "#005F87"),
     "accepted": ("#AFFFAF", "#87FF87", "#005F5F"),
     "corrected": ("#D7AF00", "#D7D700", "#5F5F00"),
     "bonus": ("#8787D7", "#AFAFFF", "#870087"),

@@ -9,7 +9,7 @@ from textual.selection import Selection
 
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.messages import Span
-from mlxspec_app.conversation.views import COLOURS, INKS, XRAY, ink_named
+from mlxspec_app.conversation.views import CALM, INKS, XRAY, ink_named
 from mlxspec_app.text.rendering.pieces import Tone
 from mlxspec_app.widgets.chat.painter import GUTTER
 from mlxspec_app.widgets.chat.token_message import MEASURE, TokenMessage
@@ -92,7 +92,7 @@ async def test_every_kind_has_its_colour_and_a_cue_besides(pilot):
     colours = {kind: pilot.app.theme_variables[f"spec-{kind}"].lower() for kind in KINDS}
     assert found["Every"] == (colours["plain"], None, None, None)
     assert found["token is"] == (colours["accepted"], None, None, None)
-    assert found["checked"] == (colours["corrected"], True, True, None)
+    assert found["checked"] == (colours["corrected"], None, True, True)
     assert found["the"] == (colours["bonus"], None, None, True)
     underlined = [text for text, style in styles(widget) if style.underline]
     assert underlined == ["checked"]  # without the space before it
@@ -295,7 +295,7 @@ async def test_the_caret_stands_behind_the_last_word_while_more_is_coming(pilot)
 
 
 async def test_a_new_row_takes_the_caret_along(pilot):
-    widget = await mounted(pilot, view=COLOURS)
+    widget = await mounted(pilot, view=CALM)
     widget.set_streaming(True)
     for text in ("```python\n", "a = 1", "\n", "b = 2", "\n", "c"):
         widget.extend([Span(text, "plain", 1)])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mlxspec_app.conversation.views import CALM, COLOURS, INKS, VIEWS, XRAY
+from mlxspec_app.conversation.views import CALM, INKS, VIEWS, XRAY
 from mlxspec_app.screens.conversation.panels import shows_stats
 from mlxspec_app.screens.conversation.screen import ConversationScreen
 from tests.support.fake_page import FakeApp
@@ -30,11 +30,11 @@ def viewer():
 
 
 def test_a_chat_begins_with_the_tint_and_one_key_goes_to_the_x_ray(viewer):
-    assert viewer.view is COLOURS
+    assert viewer.view is CALM
     for _ in VIEWS:
         viewer.action_view()
     viewer.action_view("calm")
-    assert [view for view, _ in viewer.seen] == [XRAY, CALM, COLOURS, CALM]
+    assert [view for view, _ in viewer.seen] == [XRAY, CALM, CALM]
     assert viewer.app.changes == [("view", view.name) for view, _ in viewer.seen]
 
 
@@ -57,7 +57,6 @@ def test_a_screen_with_a_view_of_its_own_stores_none(viewer):
     [
         (None, XRAY, 139, False),
         (None, XRAY, 140, True),
-        (None, COLOURS, 200, False),
         (None, CALM, 200, False),
         (True, CALM, 100, True),
         (True, XRAY, 99, False),

@@ -130,6 +130,11 @@ def test_what_is_not_toml_is_said_and_defaults_are_used(path, text):
     assert "is not TOML" in found.notices[0]
 
 
+@pytest.mark.parametrize(("old", "view"), [("calm", "calm"), ("colours", "calm"), ("xray", "xray")])
+def test_the_views_of_older_files_are_known(path, old, view):
+    assert read(path, f'view = "{old}"') == SettingsRead(Settings(view=view))
+
+
 def test_a_file_that_cannot_be_read_is_said(path):
     path.mkdir(parents=True)
     assert "cannot be read" in read_settings(path).notices[0]

@@ -10,7 +10,7 @@ from textual.selection import Selection
 
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.messages import Message, Reply, Span
-from mlxspec_app.conversation.views import CALM, COLOURS, INKS, VIEWS, XRAY
+from mlxspec_app.conversation.views import CALM, INKS, VIEWS, XRAY
 from mlxspec_app.widgets.chat.message_rows import EarlierRow
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.chat.transcript import Transcript
@@ -205,21 +205,27 @@ async def test_another_view_keeps_what_is_read_in_view(pilot, transcript):
         assert transcript.region_of(widget).y == transcript.scroll_y
 
 
+@pytest.mark.parametrize(("width", "left"), [(60, 1), (104, 1), (160, 28)])
+async def test_a_wide_terminal_has_its_text_in_the_middle(pilot, transcript, width, left):
+    await pilot.resize_terminal(width, 20)
+    await show(pilot, transcript, [finished("x " * 200)])
+    region = transcript.query_one(TokenMessage).region
+    assert (region.x, region.width) == (left, min(103, width - 3))
+
+
 async def test_a_turned_reply_follows_the_view_again(pilot, transcript):
     reply = finished("# one")
     transcript.sync([reply])
     transcript.toggle_rendered(reply)
     assert not transcript.query_one(TokenMessage).is_rendered
-    transcript.set_view(COLOURS, INKS[0])
+    transcript.set_view(CALM, INKS[0])
     assert transcript.query_one(TokenMessage).is_rendered
     transcript.set_view(XRAY, INKS[0])
     assert not transcript.query_one(TokenMessage).is_rendered
 
 
-@pytest.mark.parametrize("view", [CALM, COLOURS])
-async def test_a_token_of_a_rendered_reply_is_marked_where_it_stands(pilot, transcript, view):
+async def test_a_token_of_a_rendered_reply_is_marked_where_it_stands(pilot, transcript):
     spans = [Span("a ", "plain", 1), Span("**b**", "accepted", 2), Span(" c", "bonus", 2)]
-    transcript.set_view(view, INKS[0])
     await show(pilot, transcript, [Reply(spans=spans, reason="stop")])
     widget = transcript.query_one(TokenMessage)
     assert widget.point_at(1) == 0

@@ -7,7 +7,7 @@ from mlxspec_app.app import FEW_ROWS
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.conversation.views import CALM, XRAY, Ink, View
+from mlxspec_app.conversation.views import XRAY, Ink, View
 from mlxspec_app.widgets.chat.inspector import Inspector
 from mlxspec_app.widgets.chat.notice_rows import NoticeRows
 from mlxspec_app.widgets.chat.status_bar import StatusBar
@@ -40,10 +40,9 @@ class Panels:
         self._round: Round | None = None
 
     def set_view(self, view: View, ink: Ink) -> None:
-        """Show what belongs to a view: the X-ray has a legend, calm has no draft lane."""
+        """Show what belongs to a view: the X-ray has a legend."""
         screen, lane = self._screen, self._screen.query_one(DraftLane)
         screen.set_class(view is XRAY, "-xray")
-        screen.set_class(view is CALM, "-calm")
         lane.set_class(view is not XRAY, "-plain")
         lane.refresh()
         screen.query_one(StatusBar).view = self._view = view
@@ -63,6 +62,7 @@ class Panels:
         screen.query_one(StatusBar).show(state)
         screen.query_one(NoticeRows).show(state)
         screen.query_one(DraftLane).show(self._round or state.last_round)
+        screen.set_class(state.reply is not None and not state.reply.is_finished, "-writing")
         self.show_unseen(transcript.unseen)
         stats, tree = screen.query_one(StatsPanel), screen.query_one(TreePanel)
         if charts and stats.has_class("-shown"):

@@ -60,7 +60,7 @@ class ConversationScreen(SteadyScreen[None]):
         super().__init__()
         self.feed = Feed(session, self.on_order)
         self.pacer = FramePacer(self, lambda: self.session.busy, self.tick, self.update_panels)
-        self.view, self.ink = views.DEFAULT_VIEW, views.INKS[0]
+        self.view, self.ink = views.CALM, views.INKS[0]
         self.panels = Panels(self, self.FOLLOW_KEYS)
 
     @property
@@ -181,8 +181,8 @@ class ConversationScreen(SteadyScreen[None]):
         self.call_after_refresh(self.update_panels)
 
     def action_view(self, name: str = "") -> None:
-        """Use the named view, else the next one, and store the choice."""
-        self.use_view(views.view_named(name) if name else views.next_view(self.view), self.ink)
+        """Use the named view, else the other one, and store the choice."""
+        self.use_view(views.view_named(name) if name else views.other_view(self.view), self.ink)
         if self.FIRST_VIEW is None:
             self.app.change("view", self.view.name)
 

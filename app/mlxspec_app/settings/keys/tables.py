@@ -43,7 +43,7 @@ COMMON = (
     *_first(_shown("app.palette", "ctrl+p", "app.command_palette", "Commands",
                    "search and run all commands")),
     _shown("view.ink", "f2", "view", "X-ray",
-           "the next view: colours, X-ray (who wrote each token), calm page"),
+           "the X-ray on and off: who wrote each token"),
     _shown("view.tree", "f3", "toggle_tree", "Tree", "the last draft as a tree"),
     _shown("view.stats", "f4", "toggle_stats", "Stats", "figures beside the chat"),
     _hidden("app.settings", "f5", "settings", "settings"),

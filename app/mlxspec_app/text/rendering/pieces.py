@@ -22,7 +22,7 @@ _LEAST_COLUMN = 6  # cells; no column is cut below this
 
 
 class Tone(Flag):
-    """How characters stand out from the text around them, without bold or underline."""
+    """How characters stand out from the text around them."""
 
     PLAIN = 0
     LOUD = auto()

@@ -15,7 +15,7 @@ from mlxspec.trace.events import Alternative
 from mlxspec_app.conversation.events import AlternativesFound
 from mlxspec_app.conversation.figures import prob
 from mlxspec_app.conversation.tokens import Step, TokenFacts
-from mlxspec_app.conversation.views import DEFAULT_VIEW, View
+from mlxspec_app.conversation.views import CALM, View
 from mlxspec_app.text.safe_text import safe_line, token_label
 from mlxspec_app.widgets.draft.marks import KINDS, MUTED, PLAIN_WORDS, marked
 
@@ -38,7 +38,7 @@ class Inspector(Widget):
         self._others: AlternativesFound | None = None
         self._is_asked = False
         self._marked: int | None = None
-        self._view = DEFAULT_VIEW
+        self._view = CALM
 
     def set_view(self, view: View) -> None:
         """Use the terms of a view: those of the field in the X-ray, plain words elsewhere."""

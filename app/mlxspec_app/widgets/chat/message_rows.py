@@ -17,7 +17,7 @@ from mlxspec_app.conversation.figures import (
     reply_figures,
 )
 from mlxspec_app.conversation.messages import Reply
-from mlxspec_app.conversation.views import DEFAULT_VIEW, View
+from mlxspec_app.conversation.views import CALM, View
 from mlxspec_app.store.records import Version
 from mlxspec_app.text.bars import meter
 from mlxspec_app.text.safe_text import safe_text
@@ -37,7 +37,7 @@ class ReplyFooter(Explained, Widget):
 
     ALLOW_SELECT = True
 
-    def __init__(self, reply: Reply, view: View = DEFAULT_VIEW) -> None:
+    def __init__(self, reply: Reply, view: View = CALM) -> None:
         super().__init__()
         self.reply = reply
         self._view = view
@@ -84,7 +84,7 @@ class ReplyFooter(Explained, Widget):
         """Return the style of a figure; the share of guessed words has their tint."""
         if RATIO in part.text:
             return "$foreground bold"
-        is_tinted = self._view.is_tinted and part.text.endswith(GUESSED)
+        is_tinted = self._view.is_rendered and part.text.endswith(GUESSED)
         return "$spec-guess" if is_tinted else "$spec-muted"
 
     def _parts(self) -> list[Part]:

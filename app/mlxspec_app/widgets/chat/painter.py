@@ -1,8 +1,8 @@
 """Paints the rows of a message: who wrote each character, and what Markdown makes of it.
 
 In the X-ray the ink gives each token its style, and rounds have alternating backgrounds; a plain
-round, a single token, has none. In the other views hue shows who wrote a word and lightness its
-role in the text, so nothing has to be bold.
+round, a single token, has none. In the calm view hue shows who wrote a word, and lightness its role
+in the text; what Markdown has bold is bold.
 """
 
 from collections.abc import Sequence
@@ -75,8 +75,9 @@ class Painter:
         style = self._widget.rich_style
         if Tone.CODE in tone:
             style += self._own_style("code", "bgcolor")
+        shown = Tone.ITALIC if Tone.CODE in tone else Tone.ITALIC | Tone.LOUD
         for part, added in _WEIGHTS.items():
-            if part in tone and (self.is_exact or part is Tone.ITALIC):
+            if part in tone and (self.is_exact or part in shown):
                 style += self._own_style(added, "bold", "italic", "dim")
         style += self._own_style(name, "color", "bold", "italic", "underline")
         if is_aside:
@@ -163,7 +164,7 @@ class Painter:
             return "plain"
         if self.is_exact and span is not None:
             return self.ink.style_of(span)
-        is_guess = self.view.is_tinted and span is not None and span.kind == "accepted"
+        is_guess = span is not None and span.kind == "accepted"
         level = "-loud" if Tone.LOUD in tone else "-quiet" if Tone.QUIET in tone else ""
         return ("guess" if is_guess else "own") + level
 

@@ -8,7 +8,7 @@ from textual.widget import Widget
 
 from mlxspec_app.conversation.figures import Part, count, fitting, loading_words, speed_words
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.conversation.views import DEFAULT_VIEW
+from mlxspec_app.conversation.views import CALM
 from mlxspec_app.text.bars import meter
 from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.widgets.chat.explained import Explained
@@ -32,7 +32,7 @@ class StatusBar(Explained, Widget):
     def __init__(self, note: str = "") -> None:
         """Make an empty bar; `note` follows the name of the app."""
         super().__init__()
-        self.view = DEFAULT_VIEW
+        self.view = CALM
         self._note = note
         self._parts: list[Part] = []
 

@@ -20,7 +20,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from mlxspec_app.conversation.messages import Span
-from mlxspec_app.conversation.views import DEFAULT_VIEW, Ink, View
+from mlxspec_app.conversation.views import CALM, Ink, View
 from mlxspec_app.text.glyphs import sign, without_ascii
 from mlxspec_app.text.markdown import link_at
 from mlxspec_app.text.rendering.document import Document, Markup
@@ -34,7 +34,7 @@ _LOOKS = LOOKS | {
     "own": Look("plain"),
     "own-loud": Look("loud"),
     "own-quiet": Look("muted"),
-    **{name: Look(name) for name in ("guess", "guess-loud", "guess-quiet")},
+    **{name: Look(name) for name in ("guess-loud", "guess-quiet")},
 }
 _PARTS = (
     *("band-a", "band-b", "gutter", "share", "caret", "mark", "strong", "emphasis"),
@@ -61,7 +61,7 @@ class TokenMessage(Widget):
     COMPONENT_CLASSES: ClassVar[set[str]] = {PREFIX + name for name in (*_LOOKS, *_PARTS)}
     DEFAULT_CSS = _LOOK_RULES
 
-    def __init__(self, *, is_user: bool = False, view: View = DEFAULT_VIEW) -> None:
+    def __init__(self, *, is_user: bool = False, view: View = CALM) -> None:
         """Make an empty message; one of the user has another background and no ink."""
         super().__init__(classes="-user" if is_user else None)
         self.is_user = is_user

@@ -17,14 +17,16 @@ from mlxspec_app.conversation.messages import Hit, Message, Reply
 from mlxspec_app.conversation.reasoning_fold import ReasoningFold
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.conversation.tokens import Step, TokenCursor, TokenFacts, Unit
-from mlxspec_app.conversation.views import DEFAULT_VIEW, INKS, Ink, View
+from mlxspec_app.conversation.views import CALM, INKS, Ink, View
 from mlxspec_app.settings.keys.tables import TRANSCRIPT
 from mlxspec_app.store.records import Version
 from mlxspec_app.widgets.chat.message_rows import EarlierRow, ReplyFooter, VersionMark
 from mlxspec_app.widgets.chat.stream import Stream
-from mlxspec_app.widgets.chat.token_message import TokenMessage
+from mlxspec_app.widgets.chat.painter import GUTTER
+from mlxspec_app.widgets.chat.token_message import MEASURE, TokenMessage
 
 MOST_SHOWN = 200
+_COLUMN = MEASURE + GUTTER + 2  # cells: a message, the free one behind it, and the scrollbar
 _MORE = 100  # messages to add at once, and excess over `MOST_SHOWN` before the oldest are dropped
 
 
@@ -72,12 +74,16 @@ class Transcript(Stream, can_focus=False):
         self._shown: dict[int, _Shown] = {}  # by message number
         self._versions: Mapping[int, Version] = {}
         self._cursor: TokenCursor | None = None
-        self._ink, self._view = INKS[0], DEFAULT_VIEW
+        self._ink, self._view = INKS[0], CALM
         self._seen_tokens = 0
         self._tokens = 0
 
     def compose(self) -> ComposeResult:
         yield EarlierRow()
+
+    def on_resize(self) -> None:
+        """Centre the column of text: its layout takes neither a width nor an alignment."""
+        self.styles.padding = (0, max(1, (self.outer_size.width - _COLUMN) // 2))
 
     @property
     def unseen(self) -> int:

@@ -1,6 +1,6 @@
 """The draft lane: two rows above the prompt with the verdicts of the last finished round.
 
-Its height never changes, so nothing jumps while text streams. It shows a new round only a few times
+Its height is the same while text streams, so nothing jumps. It shows a new round only a few times
 a second: nobody could read more, and the trace has them all.
 """
 
@@ -59,7 +59,8 @@ class RoundView(Widget):
 class DraftLane(Explained, RoundView):
     """Shows one round with q/p below each token, or in a narrow terminal with figures below.
 
-    Outside the X-ray it has one row: the guesses, and what stands in place of a wrong one.
+    Outside the X-ray it has one row, and only while a reply is written: the guesses, and what
+    stands in place of a wrong one.
     """
 
     def render(self) -> Content:

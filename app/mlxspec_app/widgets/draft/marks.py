@@ -19,11 +19,11 @@ class Kind(NamedTuple):
 KINDS: dict[Mark, Kind] = {
     "accepted": Kind("✓", "$spec-accepted bold", "drafted, and the target agreed"),
     "corrected": Kind(
-        "→", "$spec-corrected bold underline", "the target's word where the draft was wrong"
+        "→", "$spec-corrected italic underline", "the target's word where the draft was wrong"
     ),
     "bonus": Kind("✚", "$spec-bonus italic", "the target's word after a fully kept draft"),
     "plain": Kind("", "$spec-plain", "decoded without a draft"),
-    "rejected": Kind("✗", "$spec-rejected strike", "drafted, and not what the target says"),
+    "rejected": Kind("✗", "$spec-pending strike", "drafted, and not what the target says"),
     "skipped": Kind("·", "$spec-pending strike", "drafted after a rejected token, not checked"),
     "forced": Kind(
         "▸", "$spec-step-1 italic", "all that the grammar or the limit of reasoning allowed"
