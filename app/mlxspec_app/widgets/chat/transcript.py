@@ -21,8 +21,8 @@ from mlxspec_app.conversation.views import CALM, INKS, Ink, View
 from mlxspec_app.settings.keys.tables import TRANSCRIPT
 from mlxspec_app.store.records import Version
 from mlxspec_app.widgets.chat.message_rows import EarlierRow, ReplyFooter, VersionMark
-from mlxspec_app.widgets.chat.stream import Stream
 from mlxspec_app.widgets.chat.painter import GUTTER
+from mlxspec_app.widgets.chat.stream import Stream
 from mlxspec_app.widgets.chat.token_message import MEASURE, TokenMessage
 
 MOST_SHOWN = 200
