@@ -24,7 +24,7 @@ from mlxspec.trace.difference import common_length
 
 _SHORT_REPLY = 16  # tokens; measuring the cost of a forward would take longer
 _SHORT_TEXT = 256  # tokens; those of a longer one are counted while they are read
-_FIRST_CHUNK = 64  # tokens of a long text: the count moves soon, and a stop is heard soon
+_FIRST_CHUNK = 64  # tokens of a long text: the count moves soon, and a stop takes effect soon
 
 
 @dataclass(frozen=True, eq=False)
