@@ -40,6 +40,13 @@ class ExactRow:
     drafted: int  # draft nodes
     accepted: int
 
+    @property
+    def words(self) -> str:
+        return (
+            f"cache {self.cache}, {self.drafter}: {self.num_different} of {self.num_replies} "
+            f"replies differ by a bit; without the mode {self.usually_different} do"
+        )
+
 
 @dataclass(frozen=True)
 class ExactResult:
@@ -75,7 +82,9 @@ def check_exact(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -
         for context in contexts:
             cache = context.target.cache.describe()
             forms[cache] = exact_form(context.target, say).words
-            rows += _compared(context, cache, plan, progress)
+            for row in _compared(context, cache, plan, progress):
+                rows.append(row)
+                say(row.words)
     except KeyboardInterrupt:
         so_far = ExactResult(setup, forms, tuple(rows), tuple(notes)).verdict_text
         say(f"stopped; so far {so_far}" if rows else "stopped before a drafter was compared")

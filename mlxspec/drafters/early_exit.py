@@ -127,7 +127,9 @@ class EarlyExitDrafter(DrawingDrafter):
         continue a forward at a layer.
         """
         super().__init__(target.vocab_size, lookahead, samples)
-        if target.draft_support != "tree":  # its rows are computed as a text, from layer 0 on
+        # Where only chains are verified, rows are computed as a text, from layer 0 on. An exact
+        # reply is verified so too, but only that reply.
+        if target.model.draft_support != "tree":
             raise UnsupportedOperationError(
                 "an early exit needs a target that verifies draft trees; this one does not: choose "
                 "the drafter 'pool', which needs nothing of the target"
