@@ -25,6 +25,7 @@ _APART = 6  # rounds with a draft between two plain ones that are compared with 
 _KEPT = 0.98  # weight of earlier drafted rounds after each new one: a lucky one tells little
 _RATE = 0.1  # weight of one round in a moving mean
 _STOPPED = 50.0  # times the cost of a forward: the computer slept or the program was suspended
+_PAUSE = 8  # replies until the costs of a busy machine are measured again: each would wait
 _FIRST_ASKED = 4  # nodes of a draft until its cost is recorded
 
 
@@ -125,6 +126,7 @@ class MeasuredBudget(Budget):
         self._earned = 0.0  # plain rounds that those for comparison may lose
         self._num_drafted = 0  # rounds with a draft since the last plain one
         self._is_compared = False  # whether the round that was asked for last is one for comparison
+        self._pause = 0  # replies that do not measure costs
         self._was_stopped = False
         self._grown: Draft | None = None  # before it was cut
 
@@ -133,8 +135,11 @@ class MeasuredBudget(Budget):
     ) -> None:
         key = drafter, round(temperature, 1)
         self._now = self._learned.setdefault(key, _Estimates())
-        if measure is not None and self.costs.bucket(context) not in self.costs.curves:
-            self.costs.add(context, measure())
+        self._pause -= 1
+        if measure and self._pause < 0 and self.costs.bucket(context) not in self.costs.curves:
+            curve = measure()
+            self.costs.add(context, curve)
+            self._pause = 0 if curve.is_possible else _PAUSE
         self._go_to(context)
         self._grown, self._is_compared = None, False
 

@@ -23,6 +23,7 @@ _LEAST_DEVIATION = 0.02
 _UNTIMED = 1.05  # an untimed width may cost 5 % more than the interpolation
 _SMALLEST_CONTEXT = 1024
 _DECAY = 0.95  # weight of earlier drafts after each new one
+_POSSIBLE = 0.85  # of one row: more rows cost no less, but for noise
 _MAX_MS = 1e9  # of a forward: eleven days; a stored file may hold any number
 # More rows than were ever timed. Forwards are padded to cheap widths, so a damaged file with a
 # low cost for an enormous width would make every forward that wide.
@@ -51,6 +52,11 @@ class CostCurve:
     def ratios(self) -> tuple[float, ...]:
         """Cost of each timed width, relative to one row."""
         return tuple(ms / self.ms[1] for ms in self.ms.values())
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether no forward took less than one of a single row: else the machine was busy."""
+        return min(self.ratios) >= _POSSIBLE
 
     def raw(self, width: int) -> float:
         """Return the milliseconds of exactly `width` rows, estimated if they were not timed."""
@@ -185,7 +191,12 @@ class CostBook:
         return (context // _SMALLEST_CONTEXT).bit_length()
 
     def add(self, context: int, curve: CostCurve) -> None:
-        self.curves[self.bucket(context)] = curve
+        """Record a curve; one of a busy machine counts only until another one is measured."""
+        if curve.is_possible:
+            self.curves[self.bucket(context)] = curve
+        elif self._assumed is None:
+            least = {width: max(ms, curve.ms[1]) for width, ms in curve.ms.items()}
+            self._assumed = CostCurve(least, is_assumed=True)
 
     def at(self, context: int) -> CostCurve | None:
         """Return the measured cost curve of a context, or the assumed one; None without any."""
@@ -203,6 +214,7 @@ class CostBook:
         return {
             str(bucket): {str(width): round(ms, 4) for width, ms in curve.ms.items()}
             for bucket, curve in self.curves.items()
+            if curve.is_possible
         }
 
     def read(self, stored: Mapping[str, Any]) -> None:
@@ -213,7 +225,12 @@ class CostBook:
                 curve = CostCurve(ms)
             except (AttributeError, TypeError, ValueError, OverflowError):
                 continue
-            if max(ms) <= _MAX_WIDTH and max(ms.values()) < _MAX_MS and bucket.isdecimal():
+            if (
+                curve.is_possible
+                and max(ms) <= _MAX_WIDTH
+                and max(ms.values()) < _MAX_MS
+                and bucket.isdecimal()
+            ):
                 self.curves[int(bucket)] = curve
 
 

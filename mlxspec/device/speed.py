@@ -13,6 +13,17 @@ _ROWS, _COLUMNS = 16384, 4096
 _REPEATS = 8
 _CHOOSE_KERNELS = ("MLX_ENABLE_TF32", "MLX_SDPA_BLOCKS")
 """Settings of MLX in the environment with which other kernels compute; 0 is what counts unset."""
+_BUSY = 1.5  # threads that want a core, per core; MLX itself is one
+
+
+def is_busy() -> bool:
+    """Return whether other programs keep the cores, so that no figure of speed counts."""
+    return os.getloadavg()[0] > _BUSY * backend.facts().cores
+
+
+def load_words() -> str:
+    """Return the load of the last minute: the number of threads that wanted a core."""
+    return f"load {os.getloadavg()[0]:.0f}"
 
 
 def machine_key() -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mlxspec.adapted.config import UNLIMITED
 from mlxspec.device import backend
-from mlxspec.device.speed import measure_bandwidth
+from mlxspec.device.speed import is_busy, measure_bandwidth
 from mlxspec.drafting.auto import stored_verdict, verdict_key
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec.drafting.measured import store
@@ -33,6 +33,7 @@ from mlxspec.params import DEFAULT_MODEL, Options
 from mlxspec.text.tokenizer import Tokenizer
 
 _NOT_EXAMINED = "drafts not examined yet"
+_LEAST_TOLD = 0.1  # tokens/s
 _NO_CHAT = "it has no chat template, so it cannot chat: choose its instruct version"
 
 
@@ -49,8 +50,10 @@ def list_offers() -> list[ModelEntry]:
     """Return the recommended models that are not on this disk, from small to large."""
     here = {place.name for place in local_places()}
     wanted = [offer for offer in offers() if offer.repository not in here]
-    bandwidth = _bandwidth() if wanted else 0.0
-    return [replace(_entry(offer), expected_tps=bandwidth / offer.read_gb) for offer in wanted]
+    bandwidth = _bandwidth() if wanted and not is_busy() else 0.0
+    return [
+        replace(_entry(offer), expected_tps=_told(bandwidth / offer.read_gb)) for offer in wanted
+    ]
 
 
 def recommended_model() -> ModelEntry:
@@ -70,6 +73,11 @@ def _entry(offer: Offer) -> ModelEntry:
         licence=offer.licence,
         is_recommended=offer == recommended(),
     )
+
+
+def _told(tokens_per_s: float) -> float | None:
+    """Return an expected speed, or None where it would be told as 0."""
+    return tokens_per_s if tokens_per_s >= _LEAST_TOLD else None
 
 
 @cache

@@ -8,7 +8,7 @@ from functools import partial
 
 from mlxspec.budget import CostBook, MeasuredBudget
 from mlxspec.device import chips
-from mlxspec.device.speed import machine_key
+from mlxspec.device.speed import is_busy, machine_key
 from mlxspec.kv.cache import Cache
 from mlxspec.loading import LoadedModel
 from mlxspec.loading.records import Records
@@ -33,5 +33,5 @@ def budget_for(loaded: LoadedModel, cache: Cache) -> MeasuredBudget:
 
 
 def _keep_costs(key: str, costs: CostBook) -> None:
-    if any(curve.ms[1] >= _WORTH_KEEPING_MS for curve in costs.curves.values()):
+    if not is_busy() and any(curve.ms[1] >= _WORTH_KEEPING_MS for curve in costs.curves.values()):
         store(key, costs.as_dict())

@@ -185,6 +185,27 @@ def test_what_was_measured_at_leisure_takes_the_place_of_what_was_known():
     assert budget.costs.at(0).ms == {1: 20.0, 2: 21.0, 3: 30.0}
 
 
+def test_costs_of_a_busy_machine_are_not_kept_and_are_measured_again():
+    """Two rows cannot take less time than one."""
+    budget, curves = MeasuredBudget(), iter([{1: 50.0, 2: 24.0, 4: 60.0}, EDGE])
+    measured = []
+
+    def measure():
+        measured.append(next(curves))
+        return CostCurve(measured[-1])
+
+    for _ in range(9):
+        budget.begin("d", 0.0, 0, measure)
+        assert budget.costs.as_dict() == {}
+        assert budget.costs.at(0).ratios == (1.0, 1.0, 1.2)
+    assert len(measured) == 1
+    budget.begin("d", 0.0, 0, measure)
+    assert budget.costs.at(0).ms == EDGE
+    restored = CostBook()
+    restored.read({"0": {"1": 50.0, "2": 24.0}, "1": {"1": 50.0, "2": 58.0}})
+    assert list(restored.curves) == [1]
+
+
 # ---- what is learned -------------------------------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 """Models that are worth fetching: the list is sound, and says what this machine makes of them."""
 
+import os
 import re
 from datetime import date
 
@@ -76,6 +77,16 @@ def test_speed_is_what_the_bandwidth_allows_and_what_is_here_is_not_offered(hub,
     assert first.expected_tps == pytest.approx(100 / 0.28)
     save_folder(cached_folder(hub, QWEN))
     assert QWEN not in [offer.source for offer in catalogue.list_offers()]
+
+
+def test_a_speed_that_is_not_known_is_not_told(hub, monkeypatch, capsys):
+    monkeypatch.setattr(catalogue, "_bandwidth", lambda: 0.05)
+    assert {offer.expected_tps for offer in catalogue.list_offers()[1:]} == {None}
+    monkeypatch.setattr(catalogue, "_bandwidth", lambda: 100.0)
+    monkeypatch.setattr(os, "getloadavg", lambda: (1000.0,) * 3)
+    assert {offer.expected_tps for offer in catalogue.list_offers()} == {None}
+    assert main(["models"]) == 0
+    assert "without drafts" not in capsys.readouterr().out
 
 
 def test_the_command_lists_them_below_what_is_here_with_the_date(hub, capsys):

@@ -95,13 +95,15 @@ def report_machine() -> int:
     """Print the report on this machine; return 1 if there are problems, else 0."""
     examination = examine()
     print(examination.text, flush=True)
+    trouble: list[str] = []
     if examination.has_model and not examination.facts.notes:
         choice = fastest_drafter()
         print(f"\ndrafter {choice.drafter}, {choice.reason}", flush=True)
-        print("\n" + measure(choice.speeds), flush=True)
+        told, trouble = measure(choice.speeds)
+        print("\n" + told, flush=True)
     if examination.admissions:
         print(f"\n{admissions_text(examination.admissions)}")
-    findings = [f"! {finding}" for finding in examination.findings]
+    findings = [f"! {finding}" for finding in (*examination.findings, *trouble)]
     print("", *(findings or ["Everything is as it should be."]), sep="\n")
     return int(bool(findings))
 
@@ -151,26 +153,33 @@ def fastest_drafter() -> "Choice":
     return api.prepare(say=lambda line: print(line, file=sys.stderr)).choice
 
 
-def measure(speeds: Mapping[str, float]) -> str:
-    """Return the default model's cost curve as a table, what that means, and its roofline."""
+def measure(speeds: Mapping[str, float]) -> tuple[str, list[str]]:
+    """Return the default model's cost curve as a table, with its meaning, and what is wrong."""
     from mlxspec.budget.cost import cost_curve, verify_forward
     from mlxspec.decoder.decoder import Decoder
-    from mlxspec.device.speed import measure_bandwidth
+    from mlxspec.device.speed import is_busy, load_words, measure_bandwidth
     from mlxspec.loading import load_model
     from mlxspec.loading.profile import num_weights
     from mlxspec.measure.cost import CONTEXT, cost_table, gains_text, roofline_text
 
+    is_in_use = is_busy()
     loaded = load_model()
     model = loaded.model
     decoder = Decoder(model)
     decoder.observe([0] * CONTEXT)
     curve = cost_curve(verify_forward(decoder))
+    told = (
+        f"one forward of the default model over {CONTEXT} tokens, by rows verified:\n"
+        f"{cost_table(curve)}"
+    )
+    if is_in_use or not curve.is_possible:
+        busy = f"The machine is busy ({load_words()}): these figures do not count, none is kept"
+        if not curve.is_possible:
+            busy += "; several rows cannot take less time than one"
+        return told, [f"{busy}. They are measured again in a chat; run this later"]
     roofline = roofline_text(measure_bandwidth(), model.nbytes, speeds)
     gains = gains_text(curve, loaded.weights, num_weights(loaded.own.config), backend.memory_gb())
-    return (
-        f"one forward of the default model over {CONTEXT} tokens, by rows verified:\n"
-        f"{cost_table(curve)}\n\n{textwrap.fill(gains, 96)}\n\n{textwrap.fill(roofline, 96)}"
-    )
+    return f"{told}\n\n{textwrap.fill(gains, 96)}\n\n{textwrap.fill(roofline, 96)}", []
 
 
 def hosts_text(hosts: str, source: str | None = None) -> str:

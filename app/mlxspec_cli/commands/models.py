@@ -75,9 +75,10 @@ def _name(model: ModelEntry) -> str:
 
 def _offer_text(offer: ModelEntry) -> str:
     fit = {"fits": "fits", "tight": "fits, tightly"}.get(offer.fit_in(usable_gb()), "does not fit")
-    speed = offer.expected_tps or 0.0
-    digits = 0 if speed >= _EXACT_BELOW else 1
-    facts = f"{offer.licence}; {fit}; about {speed:.{digits}f} tokens/s without drafts"
+    facts = f"{offer.licence}; {fit}"
+    if speed := offer.expected_tps:
+        digits = 0 if speed >= _EXACT_BELOW else 1
+        facts += f"; about {speed:.{digits}f} tokens/s without drafts"
     facts += "; recommended for this machine" * offer.is_recommended
     return f"{offer.source}  {offer.size_gb:.2f} GB to download\n{_wrapped(facts)}"
 
