@@ -1,7 +1,9 @@
 """The parser of the command line: all commands and their arguments, without MLX for `--help`."""
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from importlib.resources import files
 from typing import Any, NamedTuple, NoReturn
 
 from mlxspec import __version__
@@ -9,7 +11,6 @@ from mlxspec.errors import did_you_mean
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, KV_BITS_IN_WORDS
 from mlxspec_app.sessions.servers import DEFAULT_URL
 from mlxspec_cli.arguments import LOAD_FLAGS, REPLY_FLAGS, add_flag, add_flags, option
-from mlxspec_cli.examples import EXAMPLES
 from mlxspec_cli.serve_options import add_serve_options
 from mlxspec_cli.train_options import add_train_commands
 
@@ -21,15 +22,8 @@ _MODEL = "folder, GGUF file, hub id; defaults to the default model"
 class _Help(argparse.HelpFormatter):
     """A help whose first line has no flags: they follow, each with what it does."""
 
-    def add_usage(
-        self,
-        usage: str | None,
-        actions: Iterable[argparse.Action],
-        groups: Iterable[Any],
-        prefix: str | None = None,
-    ) -> None:
-        named = [action for action in actions if not action.option_strings]
-        super().add_usage(usage, named, (), prefix)
+    def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: Any = None) -> None:
+        super().add_usage(usage, [it for it in actions if not it.option_strings], (), prefix)
 
 
 class Parser(argparse.ArgumentParser):
@@ -40,7 +34,7 @@ class Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """Return the help, examples first."""
-        usual, examples = super().format_help(), EXAMPLES.get(self.prog)
+        usual, examples = super().format_help(), examples_of(self.prog)
         return "\n  ".join(["examples:", *examples]) + f"\n\n{usual}" if examples else usual
 
     def parse_known_args(  # type: ignore[override]
@@ -61,6 +55,12 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}\n`{self.prog} --help` lists what it takes\n")
+
+
+def examples_of(command: str) -> list[str]:
+    """Return the lines of the shell that show a command."""
+    text = files(__package__).joinpath("examples.toml").read_text(encoding="utf-8")
+    return str(tomllib.loads(text).get(command, "")).splitlines()
 
 
 def build_parser() -> argparse.ArgumentParser:

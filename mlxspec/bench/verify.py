@@ -6,6 +6,7 @@ distribution, with the first cache (see `sampled.py`).
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,7 +32,6 @@ from mlxspec.params import GenerationParams, Grammar, Options
 from mlxspec.params.grammar import GrammarKind
 from mlxspec.reply.continuation import Continuation
 from mlxspec.reply.job import Job
-from mlxspec.trace.difference import Difference
 
 _NUM_TEXTS = 2  # replies whose rows are measured for drift
 _LENGTHS, _MAX_PREFIXES = (0, 8), 16  # of plain replies, after which samples start
@@ -79,40 +79,21 @@ class GreedyCase:
     plain: tuple[int, ...]
 
 
-@dataclass
-class Tally:
-    """What was compared so far, for one who stops the check."""
-
-    num_replies: int = 0
-    num_ties: int = 0
-    num_wrong: int = 0
-    num_samples: int = 0
-
-    def add(self, found: Difference | None) -> None:
-        """Count a greedy reply and its first difference."""
-        self.num_replies += 1
-        self.num_ties += found is not None and found.is_near_tie
-        self.num_wrong += found is not None and not found.is_near_tie
-
-    def words(self) -> str:
-        verdict = f"{self.num_wrong} differ: NOT lossless" if self.num_wrong else "none differs"
-        ties = f", {self.num_ties} of them at a near-tie" if self.num_ties else ""
-        done = f"{self.num_replies} greedy replies compared with plain decoding{ties}, {verdict}"
-        return f"stopped; so far {done}; {self.num_samples} samples drawn and not yet judged"
-
-
 def check(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -> CheckResult:
     """Check a model with all caches and drafters of a plan; an interrupt says what was done."""
-    tally = Tally()
+    tally: Counter[str] = Counter()
     try:
         return _check(loaded, plan, say, progress, tally)
     except KeyboardInterrupt:
-        say(tally.words())
+        say(
+            f"stopped; so far {tally['replies']} greedy replies compared with plain decoding, "
+            f"{tally['wrong'] or 'none'} differ; {tally['samples']} samples drawn, not yet judged"
+        )
         raise
 
 
 def _check(
-    loaded: LoadedModel, plan: Plan, say: Say, progress: Progress, tally: Tally
+    loaded: LoadedModel, plan: Plan, say: Say, progress: Progress, tally: Counter[str]
 ) -> CheckResult:
     notes: list[str] = []
     contexts = contexts_of(loaded, plan.caches, say, notes)
@@ -182,7 +163,7 @@ class Checker:
         plan: Plan,
         progress: Progress,
         notes: list[str],
-        tally: Tally,
+        tally: Counter[str],
     ) -> None:
         """`notes` gets an entry for each question that is left out, `tally` what is compared."""
         self._tally = tally
@@ -230,8 +211,7 @@ class Checker:
         drift, agreements = measure_drift(self.context.target, watched), []
         for arm in self._arms:
             doing = self._progress(cases, f"{self._cache}: {arm.name}")
-            found = check_replies(engine, arm, doing, drift.near_tie, self._tally.add)
-            agreements.append(found)
+            agreements.append(check_replies(engine, arm, doing, drift.near_tie, self._tally))
         return CacheCheck(self._cache, drift, tuple(agreements))
 
     def cases(self) -> list[sampled.Case]:
@@ -259,7 +239,7 @@ class Checker:
             for seed in self._progress(case.seeds, doing):
                 how: dict[str, Any] = {"budget": self._budget, "grammar": self.plan.grammar}
                 yield sampled.draw(engine, drafter, case, seed, **how)
-                self._tally.num_samples += 1
+                self._tally["samples"] += 1
 
         return draws
 
@@ -275,18 +255,16 @@ def check_replies(
     arm: Arm,
     cases: Iterable[GreedyCase],
     near_tie: float,
-    note: Callable[[Difference | None], None] = lambda found: None,
+    tally: Counter[str],
 ) -> Agreement:
-    """Compare the replies of a drafter with the plain ones; `near_tie` as in `first_difference`.
-
-    `note` gets the first difference of each reply, or None.
-    """
+    """Compare the replies of a drafter with the plain ones; `near_tie` as in `first_difference`."""
     replies, partings = [], []
     for case in cases:
         reply = arm.write(case.prompt, case.params)
         replies.append(reply)
         found = first_difference(engine, case.prompt, reply.tokens, case.plain, near_tie=near_tie)
-        note(found)
+        tally["replies"] += 1
+        tally["wrong"] += found is not None and not found.is_near_tie
         if found is not None:
             partings.append(Parting(case.name, proof_of(engine, len(reply.tokens), found)))
     return Agreement(

@@ -56,9 +56,11 @@ def list_offers() -> list[ModelEntry]:
     ]
 
 
-def recommended_model() -> ModelEntry:
+def recommended_model() -> ModelEntry | None:
     """Return the model to fetch first on this machine, which may be here already."""
     offer = recommended()
+    if offer is None:
+        return None
     here = find_model(offer.repository)
     return here if here is not None and not here.problem else _entry(offer)
 

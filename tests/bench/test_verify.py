@@ -1,6 +1,7 @@
 """The parts of `mlxspec verify` on tiny models, against the target recomputed in NumPy."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -46,7 +47,9 @@ def decoder(kind="full"):
 def test_a_reply_that_just_ends_is_no_near_tie(num_plain):
     engine = make_engine(MODEL, NoDrafter())
     case = GreedyCase("qa 1", tuple(PROMPT), GenerationParams(max_tokens=8), (1,) * num_plain)
-    (found,) = check_replies(engine, written([1] * 4), [case], near_tie=9.0).partings
+    (found,) = check_replies(
+        engine, written([1] * 4), [case], near_tie=9.0, tally=Counter()
+    ).partings
     assert not found.difference.is_near_tie
     assert found.difference.gap is None
     said = found.proof.describe()
@@ -68,10 +71,10 @@ def test_replies_are_compared_with_the_plain_ones():
     plain = Target(MODEL).greedy(PROMPT, 8)
     forged = [*plain[:5], (plain[5] + 1) % 24, *plain[6:]]
     cases = [GreedyCase("qa 1", tuple(PROMPT), GenerationParams(max_tokens=8), tuple(plain))]
-    same = check_replies(engine, written(plain), cases, near_tie=1e-3)
+    same = check_replies(engine, written(plain), cases, near_tie=1e-3, tally=Counter())
     assert (same.num_same, same.num_tokens, same.drafted, same.accepted) == (1, 8, 3, 1)
     assert same.faults == ("broke",)
-    other = check_replies(engine, written(forged), cases, near_tie=1e-3)
+    other = check_replies(engine, written(forged), cases, near_tie=1e-3, tally=Counter())
     assert other.num_same == 0
     found = other.partings[0]
     logits = Target(MODEL).logits((*PROMPT, *plain[:5]))

@@ -61,7 +61,7 @@ FLOORS = {
         {"run"},
     ],
     "mlxspec_cli": [
-        {"arguments", "examples", "output"},
+        {"arguments", "output"},
         {"serve_options", "train_options"},
         {"parser"},
         {"main", "plain_chat", "manual", "chat_models"},

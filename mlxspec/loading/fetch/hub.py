@@ -15,11 +15,12 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from huggingface_hub.file_download import repo_folder_name
 from tqdm.auto import tqdm
 
 from mlxspec.errors import ModelNotFoundError, Progress, UnsupportedModelError
 from mlxspec.loading.fetch.default_model import check_disk
-from mlxspec.loading.fetch.large_file import large_file
+from mlxspec.loading.fetch.large_file import fetch_large
 from mlxspec.loading.folder import TOKENIZER, read_config, weight_files
 
 _PATTERNS: dict[str, Any] = {
@@ -88,15 +89,13 @@ def _fetched_snapshot(repository: str, on_progress: Progress | None, revision: s
         silent = _bar_that_reports(lambda done, total: None, 0, 0)
         files = snapshot_download(repository, dry_run=True, tqdm_class=silent, **wanted)
         missing = [file for file in files if file.will_download]
-        total, cache = sum(file.file_size or 0 for file in missing), Path(HF_HUB_CACHE)
-        found = (large_file(repository, file, cache) for file in missing)
-        large = [file for file in found if file is not None]
-        check_disk(cache, total - sum(file.bytes_here for file in large), repository)
-        for file in large:
-            if on_progress is not None:
-                on_progress(done + file.bytes_here, total)
-            file.fetch(on_progress and _bar_that_reports(on_progress, done, total))
-            done += file.size
+        total = sum(file.file_size or 0 for file in missing)
+        folder = Path(HF_HUB_CACHE) / repo_folder_name(repo_id=repository, repo_type="model")
+        parts = sum(part.stat().st_size for part in folder.glob("blobs/*.incomplete"))
+        check_disk(folder, total - parts, repository)
+        for file in missing:
+            bar = on_progress and _bar_that_reports(on_progress, done, total)
+            done += fetch_large(repository, file, folder, bar)
     bar = on_progress and _bar_that_reports(on_progress, done, total)
     return Path(snapshot_download(repository, tqdm_class=bar, **wanted))
 
@@ -108,6 +107,7 @@ def _bar_that_reports(on_progress: Progress, before: int, total: int) -> type[An
     class Bar(tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs | {"file": io.StringIO(), "disable": False})
+            self.update(0)  # what was here before
 
         def display(self, *args: Any, **kwargs: Any) -> None:
             """Draw nothing."""

@@ -1,5 +1,6 @@
 """Models that are worth fetching: a short, dated list, and the first one for this machine."""
 
+import math
 import tomllib
 from dataclasses import dataclass
 from datetime import date
@@ -22,7 +23,7 @@ class Offer:
     download_gb: float
     weights: float  # in billions
     active: float  # those that one token reads, in billions
-    from_gb: float | None = None  # memory of a machine with a GPU for which it is recommended
+    from_gb: float = math.inf  # memory of a machine with a GPU from which it is recommended
     for_cpu: bool = False  # whether it is recommended for a machine without one
 
     @property
@@ -45,14 +46,13 @@ def offers() -> tuple[Offer, ...]:
     )
 
 
-def recommended() -> Offer:
-    """Return the model to fetch first on this machine."""
+def recommended() -> Offer | None:
+    """Return the model to fetch first on this machine; None if none fits in its memory."""
+    fitting = [offer for offer in offers() if offer.memory_gb <= usable_gb()]
     if backend.is_cpu():
-        return next(offer for offer in offers() if offer.for_cpu)
-    tiers = [(offer.from_gb, offer) for offer in offers() if offer.from_gb is not None]
-    memory, usable = backend.memory_gb(), usable_gb()
-    fitting = [one for least, one in tiers if least <= memory and one.memory_gb <= usable]
-    return fitting[-1] if fitting else tiers[0][1]
+        return next((offer for offer in fitting if offer.for_cpu), None)
+    memory = backend.memory_gb()
+    return next((one for one in reversed(fitting) if one.from_gb <= memory), None)
 
 
 def offers_date() -> date:

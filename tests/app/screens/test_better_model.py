@@ -119,12 +119,13 @@ async def test_a_message_that_begins_with_f_is_a_message_and_only_the_small_mode
         assert driver.app.screen.query_one(Prompt).text == ""
 
 
-async def test_what_does_not_fit_in_memory_is_not_fetched(tmp_path):
-    chat = Chat(tmp_path, replace(WANTED, memory_gb=19.0))
+async def test_where_no_model_fits_none_is_offered_and_the_command_says_so(tmp_path):
+    chat = Chat(tmp_path)
+    chat.catalogue.recommends = None
     async with chat.running(size=(120, 30)) as driver:
-        await until(driver, OFFER)
         await driver.say("/fetch")
-        await until(driver, "takes 19.0 GB of memory")
+        await until(driver, "no model is known to fit")
+        assert OFFER not in driver.shown
         assert chat.catalogue.fetched == []
 
 

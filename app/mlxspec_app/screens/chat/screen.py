@@ -23,7 +23,7 @@ from mlxspec_app.playback.demo import read_bundled
 from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.playback.race import Race, Track
 from mlxspec_app.screens.chat.alternatives import Alternatives
-from mlxspec_app.screens.chat.better_model import KEY, BetterModel
+from mlxspec_app.screens.chat.better_model import BetterModel
 from mlxspec_app.screens.chat.chats import Chats
 from mlxspec_app.screens.chat.context_full import ContextOverflow
 from mlxspec_app.screens.chat.leaving import Leaving
@@ -114,10 +114,8 @@ class ChatScreen(ConversationScreen):
         return [*PROMPT_KEYS, *super().active_keys()]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action == "stop" and (self.outbox.is_editing or self._better.is_open):
+        if action == "stop" and (self.outbox.is_editing or self._better.fetching):
             return True
-        if action == "fetch":
-            return self._better.can_fetch
         if action == "version":
             return bool(self.chats.standing.versions)
         if action == "fork" and self.chats.store is None:
@@ -239,7 +237,7 @@ class ChatScreen(ConversationScreen):
 
     @on(Prompt.Submitted)
     def _submit(self, event: Prompt.Submitted) -> None:
-        is_answer = event.text in ("", KEY) and not self.outbox.is_editing
+        is_answer = event.text in ("", "f") and not self.outbox.is_editing
         if (is_answer and self._better.agree()) or not event.text:
             return
         if self.outbox.send_edited(event.text) or self.enter(event.text):
