@@ -36,7 +36,7 @@ def test_the_wheel_has_the_page(page, tmp_path):
 
 
 def test_every_command_has_a_section_of_its_own(page, capsys):
-    words = re.findall(r"^    ([\w-]+)  ", help_of(capsys), re.MULTILINE)
+    words = re.findall(r"^    ([\w-]+)(?:  |$)", help_of(capsys), re.MULTILINE)
     sections = re.findall(r'^\.SS "mlxspec ([\w -]+)"$', page, re.MULTILINE)
     assert [name for name in sections if " " not in name] == words
     assert "train draft-model" in sections
