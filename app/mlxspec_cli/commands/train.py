@@ -35,6 +35,7 @@ from mlxspec.train.objective import capture_layers
 from mlxspec.train.own_table import SETTINGS, TableProgress, TableVerdict, make_own_table
 from mlxspec.train.recipe import Recipe, default_recipe, load_recipe
 from mlxspec.train.trainer import Progress
+from mlxspec_cli.arguments import REPLY_FLAGS
 from mlxspec_cli.output import say
 
 _TABLE_BYTES_PER_TOKEN = 500
@@ -169,6 +170,8 @@ def _head(args: Namespace, loaded: LoadedModel, root: Path) -> None:
 
 
 def _eval(args: Namespace, loaded: LoadedModel, root: Path) -> None:
+    for temperature in args.temps:
+        REPLY_FLAGS["temperature"].asked.check("--temps", temperature)
     prepared = prepare_loaded(loaded, Options(args.drafter, branching=args.branching), say=say)
     vocab_size = prepared.engine.target.vocab_size
     conversations = load_corpus(args.corpus or root / "corpus", vocab_size)
