@@ -180,7 +180,7 @@ def _prove(state: ChatState, event: events.ProofProgress | events.ProofFinished)
     if isinstance(event, events.ProofProgress):
         if reply is not None:
             state.phase = "busy"
-            reply.proof = f"decoding plainly: {event.done} of {event.total} tokens are the same"
+            reply.proof = f"the model alone: {event.done} of {event.total} tokens are the same"
         return
     state.phase = "ready"
     proof = event.proof

@@ -20,11 +20,11 @@ _KINDS = ("accepted", "corrected", "bonus", "plain")
 def headline(reply: Reply, stats: GenerationStats) -> str:
     """Return the summary: a sentence, the settings of `reply`, and four figures of all replies."""
     passes = _times(stats.target_forwards, "pass", "passes")
-    drafted = stats.kinds.get("accepted", 0) / max(1, stats.generated_tokens)
+    guessed = stats.kinds.get("accepted", 0) / max(1, stats.generated_tokens)
     figures = (
-        (f"{stats.mean_acceptance_length:.2f}", "tokens per round", "1 + accepted ÷ rounds"),
-        (f"{drafted:.0%}", "of the text guessed", "and kept unchanged"),
+        (f"{guessed:.0%}", "of the text guessed", "and kept unchanged"),
         (f"{stats.generation_tps:.1f}", "tokens per second", "reading the prompt left out"),
+        (f"{stats.mean_acceptance_length:.2f}", "tokens per round", "1 + accepted ÷ rounds"),
         (f"{stats.acceptance_rate:.0%}", "of the drafts kept", "accepted ÷ drafted depth"),
     )
     tiles = "".join(

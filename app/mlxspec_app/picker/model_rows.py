@@ -68,7 +68,7 @@ def model_facts(model: ModelEntry, memory_gb: float) -> Content:
         speed = ""
         if model.expected_tps:
             fit = _FITS[model.fit_in(memory_gb)]
-            speed = f"; it {fit}; about {_speed(model.expected_tps)} without drafts"
+            speed = f"; it {fit}; about {_speed(model.expected_tps)} without guesses"
         return Content.assemble(
             ("Enter downloads it, just this once: ", _PLAIN),
             (gigabytes(model.size_gb), f"{_PLAIN} bold"),

@@ -122,5 +122,5 @@ def _cell(rounds: Sequence[RoundMark], longest: int) -> Cell:
         return " ", _LEVELS[0]
     share = math.sqrt(sum(lengths) / len(lengths) / longest) if longest else 0.0
     if not share:
-        return "▁", "$spec-rejected"
+        return "▁", "$spec-muted"
     return _BLOCKS[min(6, int(share * 7))], _LEVELS[min(2, int(share * 3))]

@@ -120,7 +120,7 @@ def _lengths(stats: GenerationStats, width: int) -> list[Content]:
     for length, number in enumerate(counts):
         sign = "+" if length == _MOST_POSITIONS and len(stats.length_counts) > len(counts) else " "
         name, figure = (f"{length:>2}{sign} ", MUTED), (f"{number:>7}", "$foreground")
-        style = "$spec-accepted" if length else "$spec-rejected"
+        style = "$spec-accepted" if length else MUTED
         rows.append(bar_row(width, name, number / most, style, figure))
     return rows
 

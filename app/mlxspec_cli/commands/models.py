@@ -78,7 +78,7 @@ def _offer_text(offer: ModelEntry) -> str:
     facts = f"{offer.licence}; {fit}"
     if speed := offer.expected_tps:
         digits = 0 if speed >= _EXACT_BELOW else 1
-        facts += f"; about {speed:.{digits}f} tokens/s without drafts"
+        facts += f"; about {speed:.{digits}f} tokens/s without guesses"
     facts += "; recommended for this machine" * offer.is_recommended
     return f"{offer.source}  {offer.size_gb:.2f} GB to download\n{_wrapped(facts)}"
 

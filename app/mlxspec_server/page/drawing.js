@@ -111,8 +111,7 @@ function drawFigures(reply) {
   const figures = reply?.figures;
   const has = Boolean(figures?.tokens), drafts = Boolean(figures?.rounds);
   by("speed").textContent = has ? figure(figures.tps, 1) : "–";
-  by("rate").textContent = drafts ? percent(figures.rate) : "–";
-  by("length").textContent = drafts ? figure(figures.length) : "–";
+  by("guessed").textContent = drafts ? percent(figures.guessed) : "–";
   by("per-forward").textContent = has ? figure(figures.perForward) : "–";
 }
 

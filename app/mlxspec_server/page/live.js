@@ -185,7 +185,7 @@ function follow(lane, run) {
 
 function wordsOf(figures) {
   const words = [`${figures.tokens} tokens`, `${figure(figures.tps, 1)} tokens/s`];
-  return [...words, ...(figures.rounds ? [`${percent(figures.rate)} accepted`] : [])].join(" · ");
+  return [...words, ...(figures.rounds ? [`${percent(figures.guessed)} guessed`] : [])].join(" · ");
 }
 
 function tell(isKnown, others) {

@@ -27,28 +27,22 @@ async function* serverEvents(response) {
 /** The figures of a reply, counted from its rounds as the library counts them. */
 class Figures {
   constructor() {
-    Object.assign(this, { rounds: 0, plain: 0, drafted: 0, depths: 0, accepted: 0, tokens: 0 });
+    Object.assign(this, { rounds: 0, plain: 0, accepted: 0, tokens: 0 });
     Object.assign(this, { prefillS: 0, nowS: 0 });
   }
 
   add(round) {
-    const depths = new Map([[0, 0]]);
-    for (const node of round.nodes)
-      depths.set(node.index, (depths.get(node.parent) || 0) + (node.source !== "forced"));
     const guesses = round.nodes.filter((node) => node.source !== "forced");
     const kept = guesses.filter((node) => round.path.includes(node.index));
     if (guesses.length) this.rounds += 1;
     else this.plain += round.forwards;
-    this.drafted += guesses.length;
-    this.depths += Math.max(...depths.values());
     this.accepted += kept.length;
     this.tokens += round.emit.length;
     this.nowS = round.at;
   }
 
   get tps() { return this.nowS > this.prefillS ? this.tokens / (this.nowS - this.prefillS) : 0; }
-  get rate() { return this.depths ? this.accepted / this.depths : 0; }
-  get length() { return 1 + (this.rounds ? this.accepted / this.rounds : 0); }
+  get guessed() { return this.tokens ? this.accepted / this.tokens : 0; }
   get perForward() {
     const forwards = this.rounds + this.plain;
     return forwards ? this.tokens / forwards : 0;

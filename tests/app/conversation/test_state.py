@@ -232,7 +232,7 @@ def test_a_reply_keeps_what_came_of_its_proof(proof, is_proven):
     state = fold([STARTED, plain("a"), GenerationFinished(1.0, "stop"), ProofProgress(1, 9)])
     assert (state.phase, state.reply.proof) == (
         "busy",
-        "decoding plainly: 1 of 9 tokens are the same",
+        "the model alone: 1 of 9 tokens are the same",
     )
     fold([ProofFinished(proof)], state)
     assert (state.phase, state.reply.proof) == ("ready", proof.describe())

@@ -24,7 +24,7 @@ _NOTES_FROM_WIDTH = 80
 _COMMITTED = ("▓", "$spec-accepted")
 _STAGED = ("░", "$foreground")
 _CROSS = "\u2573"
-_GONE = (_CROSS, "$spec-rejected")
+_GONE = (_CROSS, MUTED)
 LEGEND = f"▓ committed  ░ staged, speculative  {_CROSS} rolled back"
 
 
