@@ -96,8 +96,9 @@ COMMANDS = (
     Command("verify", "write the last reply again by the model alone, and compare"),
     Command(
         "race",
-        "answer a prompt, or your last one, by the model alone and with guesses, and play both",
-        "[PROMPT]",
+        "answer a prompt, or your last one, by the model alone and with guesses, in 150 tokens or "
+        "as many as a number before it says",
+        "[COUNT] [PROMPT]",
     ),
     Command("model", "choose a model, or load the one named", "[NAME]", is_open=True),
     Command(

@@ -172,12 +172,11 @@ class Conversation(History):
         params: GenerationParams | None = None,
         *,
         should_stop: Callable[[], bool] = lambda: False,
-        on_run: Callable[[str], None] = lambda name: None,
-    ) -> tuple[list[Event], list[Event]]:
+    ) -> Iterator[tuple[int, Event]]:
         """Answer a turn twice, plainly and then with drafts; the chat does not change.
 
-        The events of both replies follow the turn that they answer: `text`, or the last turn again
-        for "". `on_run` is called with the name of the drafter before each reply.
+        It yields the number of the run, 0 or 1, with each event. The turn comes first: `text`, or
+        the last turn again for "".
 
         Raises:
             ValueError: There is no turn to answer.
@@ -186,22 +185,21 @@ class Conversation(History):
             raise ValueError("there is no prompt to race with: send a message first, or give one")
         earlier = self._exchanges if text else self._exchanges[:-1]
         asked = messages_of(text) if text else self._exchanges[-1].asked
-        exchange = self._next_exchange(earlier, asked, _settings(params))
-        turns = [TurnStarted(str(one["role"]), content_of(one)) for one in asked]
+        return self._runs(self._next_exchange(earlier, asked, _settings(params)), should_stop)
 
-        def run(drafter: Drafter, settings: GenerationParams) -> list[Event]:
-            events = self.engine.generate(
-                exchange.prompt, settings, drafter=drafter, should_stop=should_stop
-            )
-            return [*turns, *events]
-
+    def _runs(
+        self, exchange: Exchange, should_stop: Callable[[], bool]
+    ) -> Iterator[tuple[int, Event]]:
+        for number in (0, 1):
+            for one in exchange.asked:
+                yield number, TurnStarted(str(one["role"]), content_of(one))
+        answer = partial(self.engine.generate, exchange.prompt, should_stop=should_stop)
         # The prompt is read before both runs, so that neither includes its time.
-        run(NoDrafter(), replace(exchange.params, max_tokens=1))
-        runs = []
-        for drafter in (NoDrafter(), self._unlearned_drafter()):
-            on_run(drafter.name)
-            runs.append(run(drafter, exchange.params))
-        return runs[0], runs[1]
+        for _ in answer(replace(exchange.params, max_tokens=1), drafter=NoDrafter()):
+            pass
+        for number, drafter in enumerate((NoDrafter(), self._unlearned_drafter())):
+            for event in answer(exchange.params, drafter=drafter):
+                yield number, event
 
     def _unlearned_drafter(self) -> Drafter:
         """Return a drafter that has not seen a reply to the same prompt, if one can be made."""

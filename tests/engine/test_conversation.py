@@ -9,7 +9,7 @@ from mlxspec.chat.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import ContextLengthError, StaleReplyError, UnsupportedOperationError
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.trace.events import DraftProposed, PrefillProgress, TurnStarted
+from mlxspec.trace.events import DraftProposed, GenerationStarted, PrefillProgress, TurnStarted
 from tests.support.adversaries import RandomTrees
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.toy_chat import ToyChat
@@ -278,13 +278,14 @@ def test_a_chat_holds_each_token_once_however_many_turns_come_after_it():
 def test_a_race_answers_the_turn_twice_and_leaves_the_chat_alone(text):
     talk = chat(RandomTrees(24))
     list(talk.reply("abc", PARAMS))
-    before, runs_begun = talk.turns, []
-    plain, drafted = talk.race(text, PARAMS, on_run=runs_begun.append)
+    before, told = talk.turns, list(talk.race(text, PARAMS))
+    plain, drafted = ([event for run, event in told if run == number] for number in (0, 1))
     turns = ["abc", text] if text else ["abc"]
     assert emitted(plain) == emitted(drafted) == expected_dialogue(turns)[-1]
     assert talk.turns == before
     assert plain[0] == drafted[0] == TurnStarted("user", turns[-1])
-    assert runs_begun[0] == "none" != runs_begun[1]
+    assert [run for run, event in told if isinstance(event, GenerationStarted)] == [0, 1]
+    assert {run for run, _ in told[: len(plain)]} == {0, 1}  # both turns, then the first run
     assert not any(isinstance(event, DraftProposed) for event in plain)
     assert any(isinstance(event, DraftProposed) for event in drafted)
     # Else the first run would pay for a prompt that the second one reuses.

@@ -148,7 +148,7 @@ def test_a_chat_keeps_its_own_text_and_not_that_of_a_race(rows):
     chat.keep_rows("a" * 16)
     assert not rows.exists()
     list(chat.reply("abc", replace(USUAL, max_tokens=6)))
-    chat.race("bcdefg", replace(USUAL, max_tokens=6))
+    list(chat.race("bcdefg", replace(USUAL, max_tokens=6)))
     chat.keep_rows("a" * 16)
     ((label, end),) = [path.name.split("-")[:2] for path in rows.iterdir()]
     last = chat._exchanges[-1]

@@ -65,14 +65,11 @@ class FakeConversation:
         self.said.append(("on", params))
         return self._events(self.said[0][0], should_stop)
 
-    def race(self, text, params, *, should_stop, on_run):
+    def race(self, text, params, *, should_stop):
         if self.error is not None:
             raise self.error
-        runs = []
-        for name in ("none", "tree"):
-            on_run(name)
-            runs.append(list(self._events(text or self.said[-1][0], should_stop)))
-        return tuple(runs)
+        self.said.append(("race", params))
+        return ((run, event) for run in (0, 1) for event in self._events(text, should_stop))
 
     def keep_rows(self, label, *, should_stop):
         if self.error is not None:

@@ -160,21 +160,17 @@ class TableProgress(SessionEvent):
 
 @dataclass(frozen=True)
 class RaceProgress(SessionEvent):
-    """A run of a race started, with this drafter; the runs are recorded one after the other."""
+    """An event of a run of a race: 0 is the model alone, which comes first, 1 has drafts."""
 
-    drafter: str
+    run: int
+    event: Event
 
 
 @dataclass(frozen=True)
 class RaceFinished(SessionEvent):
-    """Both runs of a race are recorded, or the race was impossible.
+    """Both runs of a race are recorded, or the user stopped it."""
 
-    If it was impossible, both are empty and `message` says why.
-    """
-
-    plain: tuple[Event, ...] = ()
-    drafted: tuple[Event, ...] = ()
-    message: str = ""
+    is_stopped: bool = False
 
 
 AnyEvent = Event | SessionEvent

@@ -16,7 +16,6 @@ from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.conversation.speeds import Speeds, timed
 from mlxspec_app.conversation.state import ChatState
 
-_RACE = "race:"  # starts the notice about a run that is being recorded
 _MOST_COMPARED = 64  # replies; a drafter forgets old text too
 
 
@@ -84,8 +83,11 @@ def _apply_session_event(state: ChatState, event: events.SessionEvent) -> None:
         case events.AlternativesFound():
             if state.phase == "busy":  # the result belongs to the token in view, not to the chat
                 state.phase = "ready"
-        case events.RaceProgress() | events.RaceFinished():
-            _race(state, event)
+        case events.RaceProgress():
+            state.phase = "busy"
+        case events.RaceFinished(is_stopped):
+            state.phase = "ready"
+            state.news += ["the race was stopped; the chat is as it was"] * is_stopped
         case _:
             state.loading = None
             _load(state, event)
@@ -189,17 +191,6 @@ def _prove(state: ChatState, event: events.ProofProgress | events.ProofFinished)
         return
     is_known = proof.is_identical or proof.difference is not None
     reply.proof, reply.is_proven = proof.describe(), proof.is_identical if is_known else None
-
-
-def _race(state: ChatState, event: events.RaceProgress | events.RaceFinished) -> None:
-    state.news[:] = [news for news in state.news if not news.startswith(_RACE)]
-    if isinstance(event, events.RaceProgress):
-        state.phase = "busy"
-        state.news.append(f"{_RACE} recording the run with drafter {event.drafter} · Esc stops")
-        return
-    state.phase = "ready"
-    if event.message:
-        state.notices.append(event.message)
 
 
 # ---- the open reply --------------------------------------------------------------------------

@@ -12,11 +12,14 @@ from mlxspec_app.conversation.events import (
     AnyEvent,
     ChatOpened,
     ModelChoice,
+    OrderRefused,
     ProofFinished,
-    RaceFinished,
     SessionNotice,
 )
 from mlxspec_app.conversation.state import ChatState
+
+RACE_TOKENS = 150
+"""Tokens of each run of a race, unless another number is asked for."""
 
 
 class Order:
@@ -84,9 +87,13 @@ class Prove(Awaited):
 
 @dataclass(frozen=True)
 class Race(Awaited):
-    """Answer a prompt plainly, then with drafts, outside the chat; `RaceFinished` comes last."""
+    """Answer a prompt plainly, then with drafts, outside the chat.
+
+    `RaceProgress` comes for each event, and `RaceFinished` last; or `OrderRefused` says why not.
+    """
 
     prompt: str = ""  # "" for the last one of the chat
+    max_tokens: int = RACE_TOKENS  # of each run
 
 
 @dataclass(frozen=True)
@@ -166,7 +173,7 @@ class ReadOnly:
                 why = f"{here} continue from there"
                 self.news.append(AlternativesFound(turn, position, message=why))
             case Race():
-                self.news.append(RaceFinished(message=f"{here} race"))
+                self.news.append(OrderRefused(f"{here} race"))
             case ForgetOldest():
                 pass  # no context fills here
             case _:

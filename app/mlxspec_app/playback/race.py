@@ -11,7 +11,7 @@ from os import PathLike
 from typing import Literal
 
 from mlxspec.errors import TraceError
-from mlxspec.trace.events import CostMeasured, Event, SpeedupMeasured
+from mlxspec.trace.events import CostMeasured, Event, GenerationFinished, SpeedupMeasured
 from mlxspec.trace.file import read_trace
 from mlxspec.trace.stats import GenerationStats, total
 from mlxspec_app.conversation.figures import ratio_words, seconds
@@ -39,14 +39,27 @@ class Track:
         self.lane = lane
         self.name: str = lane
         self.events = list(events)
+        self.state, self.stats, self.at = ChatState(), GenerationStats(), 0.0
+        self.lay_out()
+        self._position = 0
+
+    def record(self, event: Event) -> None:
+        """Add an event of a run that is being recorded, and show it; `lay_out` comes last."""
+        self.events.append(event)
+        self._outcome = fold([event], self.state)
+        self.stats, self.at = _stats(self.state), getattr(event, "ts", self.at)
+        if isinstance(event, GenerationFinished):
+            self.total = self.tokens
+
+    def lay_out(self) -> None:
+        """Lay the events out on the clock; what was recorded stays in view."""
         # A race has one ratio, that of its runs, so no reply is compared with idle forwards.
         self.timeline_events = [e for e in self.events if not isinstance(e, _COMPARED)]
         self.timeline = Timeline(self.timeline_events)
-        self.state, self.stats, self.at = ChatState(), GenerationStats(), 0.0
         self._outcome = fold(self.events)
         self.total = _stats(self._outcome).generated_tokens
         self._checkpoints = Checkpoints(self.timeline)
-        self._position = 0
+        self._position = len(self.timeline)
 
     @classmethod
     def from_file(cls, lane: Lane, path: str | PathLike[str]) -> "Track":
@@ -82,7 +95,7 @@ class Track:
 
     @property
     def is_over(self) -> bool:
-        return self._position >= len(self.timeline)
+        return self.tokens >= self.total and self._position >= len(self.timeline)
 
     def show(self, now: float) -> None:
         """Move to a recorded time, forwards or backwards."""
@@ -101,6 +114,7 @@ class Race:
     def __init__(self, tracks: Sequence[Track], clock: Callable[[], float]) -> None:
         self.tracks = tuple(tracks)
         self.playhead = Playhead(clock)
+        self.is_recording = False
         a, b = self.tracks
         for track in self.tracks:
             side = GUESSED if track.has_guesses else ALONE
@@ -113,6 +127,25 @@ class Race:
         a, b = self.tracks
         return compare(a.events, b.events, (a.name, b.name))
 
+    @classmethod
+    def live(cls, max_tokens: int, clock: Callable[[], float]) -> "Race":
+        """Return a race without runs: `record` adds their events, and `finish` the clock."""
+        race = cls([Track("A", ()), Track("B", ())], clock)
+        race.is_recording = True
+        for track, name in zip(race.tracks, (ALONE, GUESSED), strict=True):
+            track.total, track.name = max_tokens, name
+        return race
+
+    def record(self, run: int, event: Event) -> None:
+        self.tracks[run].record(event)
+
+    def finish(self) -> None:
+        """Lay both runs out on one clock, and show their ends."""
+        self.is_recording = False
+        for track in self.tracks:
+            track.lay_out()
+        self.go_to(self.duration)
+
     @property
     def duration(self) -> float:
         """Recorded seconds until the longer run is over."""
@@ -120,9 +153,11 @@ class Race:
 
     @property
     def is_over(self) -> bool:
-        return self.playhead.now >= self.duration
+        return not self.is_recording and self.playhead.now >= self.duration
 
     def tick(self) -> None:
+        if self.is_recording:
+            return
         now = self.playhead.tick(running=not self.is_over)
         for track in self.tracks:
             track.show(now)

@@ -1,5 +1,6 @@
 """The race screen: two recordings side by side on one clock."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -34,6 +35,7 @@ _SIGNS = {
 _NAME_CELLS = 24
 _LEAST_BAR_CELLS = 8
 _SEPARATOR = " · "
+_OF_PLAYERS = ("pause", "move", "speed", "rewind", "wind", "export")
 FIGURES_PER_S = 5
 
 
@@ -45,6 +47,11 @@ class RaceBar(Widget):
         self._race = race
 
     def render(self) -> Content:
+        if self._race.is_recording:
+            is_second = self._race.tracks[0].is_over
+            now = "now with guesses" if is_second else "first the model alone, then with guesses"
+            stop = ("\n  Esc stops it and goes back", "$spec-muted")
+            return Content.assemble(("● ", "$spec-accepted bold"), (now, "$foreground"), stop)
         found = self._race.agreement
         sign, style = _SIGNS[found.kind]
         row = Content.assemble((f"{sign} ", f"{style} bold"), (found.line, style))
@@ -139,7 +146,8 @@ class RaceScreen(SteadyScreen[None]):
         yield KeyFooter()
 
     def on_mount(self) -> None:
-        self.race.go_to(0.0)
+        if not self.race.is_recording:
+            self.race.go_to(0.0)
         self._use_view(view_named(self.app.settings.view))
         self.set_interval(1 / frames_per_s(self.app.settings), self.tick)
         self.race.playhead.paused = self.app.animation_level == "none"  # then a key starts it
@@ -221,7 +229,8 @@ class RaceScreen(SteadyScreen[None]):
         self.update_panels()
 
     def _title(self) -> Content:
-        targets = {track.target for track in self.race.tracks}
+        known = self.race.tracks[: 1 if self.race.is_recording else 2]
+        targets = {track.target for track in known}
         return Content.assemble(
             (" mlxspec ", "bold reverse"),
             (" race ", "$foreground on $spec-line"),
@@ -232,6 +241,32 @@ class RaceScreen(SteadyScreen[None]):
 
 
 class LiveRaceScreen(RaceScreen):
-    """Plays a race over the chat; Escape and q go back to it."""
+    """A race over the chat: its runs while they are recorded, then both on one clock.
+
+    Escape and q go back to the chat, and stop what is still recorded.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [*RACE_BACK]
+
+    def __init__(self, race: Race, stop: Callable[[], object]) -> None:
+        super().__init__(race)
+        self._stop = stop
+
+    def finish(self) -> None:
+        """Show the result; the keys of the player work from now on."""
+        self.race.finish()
+        if self.query(RaceBar):  # else it was left, or not drawn yet
+            self.refresh_bindings()
+            self._show_now()
+
+    def update_panels(self) -> None:
+        super().update_panels()
+        self.query_one("#race-title", Static).update(self._title())
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return not (self.race.is_recording and action in _OF_PLAYERS)
+
+    def action_back(self) -> None:
+        if self.race.is_recording:
+            self._stop()
+        self.dismiss()

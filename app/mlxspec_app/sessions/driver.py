@@ -6,7 +6,7 @@ with the reason below it, but is not part of the conversation until the user sen
 
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mlxspec.errors import ContextLengthError, MlxspecError
@@ -93,8 +93,8 @@ class ConversationDriver:
                 self._find_alternatives(order)
             case orders.Prove():
                 self._prove(should_stop)
-            case orders.Race(prompt):
-                self._race(prompt, params, should_stop)
+            case orders.Race():
+                self._race(order, params, should_stop)
             case orders.NewChat():
                 self._conversation.reset()
                 self._included, self._refused = [], ""
@@ -188,24 +188,16 @@ class ConversationDriver:
         else:
             self._publish(events.AlternativesFound(turn, position, tuple(found)))
 
-    def _race(self, prompt: str, params: GenerationParams, should_stop: ShouldStop) -> None:
-        """Record a plain run and one with drafts; neither becomes part of the chat."""
+    def _race(self, order: orders.Race, params: GenerationParams, should_stop: ShouldStop) -> None:
+        """Publish a plain run and one with drafts; neither becomes part of the chat."""
+        params = replace(params, max_tokens=order.max_tokens)
         try:
-            plain, drafted = self._model.race(
-                prompt,
-                params,
-                should_stop=should_stop,
-                on_run=lambda drafter: self._publish(events.RaceProgress(drafter)),
-            )
+            for run, event in self._model.race(order.prompt, params, should_stop=should_stop):
+                self._publish(events.RaceProgress(run, event))
         except Exception as error:  # the thread's edge: an error ends this race, not the chat
-            self._publish(events.RaceFinished(message=f"no race: {_plainly(error)}"))
-            return
-        if should_stop():
-            stopped = "the race was stopped; the chat is as it was"
-            self._publish(events.SessionNotice(stopped, is_trouble=False))
-            self._publish(events.RaceFinished())
-            return
-        self._publish(events.RaceFinished(tuple(plain), tuple(drafted)))
+            self._publish(events.OrderRefused(f"no race: {_plainly(error)}"))
+        else:
+            self._publish(events.RaceFinished(is_stopped=should_stop()))
 
     def use_idle_time(self, should_stop: ShouldStop) -> float | None:
         """Keep the rows of the chat, unless stopped, and compare the last reply.

@@ -11,8 +11,8 @@ from mlxspec.trace.file import read_trace
 from mlxspec_app.conversation.events import (
     AlternativesFound,
     ModelChoice,
+    OrderRefused,
     ProofFinished,
-    RaceFinished,
     SessionNotice,
 )
 from mlxspec_app.conversation.fold import fold
@@ -152,7 +152,7 @@ def test_a_recording_has_no_settings_and_refuses_what_needs_a_model(clock):
         (Prove(), ProofFinished),
         (FindAlternatives(0, 1), AlternativesFound),
         (Branch(0, 1, 2), AlternativesFound),
-        (Race(), RaceFinished),
+        (Race(), OrderRefused),
         (Say("?"), SessionNotice),
     ]:
         session.send(order)

@@ -6,7 +6,7 @@ message to the class that it concerns, and the events of the session to all that
 
 import time
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events, getters, on
 from textual.app import ComposeResult, SuspendNotSupported
@@ -14,14 +14,14 @@ from textual.binding import BindingType
 from textual.widgets import Static
 
 from mlxspec.errors import TraceError
-from mlxspec_app.conversation.events import AnyEvent, RaceFinished
+from mlxspec_app.conversation.events import AnyEvent, OrderRefused, RaceFinished, RaceProgress
 from mlxspec_app.conversation.messages import Hit, Reply, find_words
 from mlxspec_app.conversation.orders import Prove, Resume, SetSystem, Stop
 from mlxspec_app.conversation.orders import Race as RunRace
 from mlxspec_app.conversation.tokens import Step
 from mlxspec_app.playback.demo import read_bundled
 from mlxspec_app.playback.events_of import events_of
-from mlxspec_app.playback.race import Race, Track
+from mlxspec_app.playback.race import Race
 from mlxspec_app.screens.chat.alternatives import Alternatives
 from mlxspec_app.screens.chat.better_model import BetterModel
 from mlxspec_app.screens.chat.chats import Chats
@@ -46,6 +46,9 @@ from mlxspec_app.widgets.chat.inspector import Inspector
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.transcript import Transcript
 from mlxspec_app.widgets.chat.welcome import Welcome
+
+if TYPE_CHECKING:
+    from mlxspec_app.screens.race import LiveRaceScreen
 
 
 class ChatScreen(ConversationScreen):
@@ -76,6 +79,7 @@ class ChatScreen(ConversationScreen):
         self._better = BetterModel(self.feed, self, user_data, self._next_reply.load)
         self._overflow = ContextOverflow(self.feed, self)
         self._alternatives = Alternatives(self.feed, self)
+        self._race: LiveRaceScreen | None = None
         self._leaving = Leaving(self.feed, self, unsent, self._stop)
         self.action_edit = self.outbox.begin_edit
         self.action_fork = self.chats.fork
@@ -90,7 +94,7 @@ class ChatScreen(ConversationScreen):
         self.action_draft = self._next_reply.choose_drafter
         self.action_fetch = self._better.fetch
         self.feed.listen(
-            self._play_race,
+            self._show_race,
             self._overflow.handle,
             self.chats.handle,
             self.outbox.handle,
@@ -284,16 +288,31 @@ class ChatScreen(ConversationScreen):
     def action_verify(self) -> None:
         self.feed.send(Prove())
 
-    def action_race(self, prompt: str = "") -> None:
-        self.feed.send(RunRace(prompt))
+    def action_race(self, typed: str = "") -> None:
+        """Race; a number before the prompt, if any, is that of the tokens."""
+        from mlxspec_app.screens.race import LiveRaceScreen  # late: it delays the first frame
 
-    def _play_race(self, event: AnyEvent) -> None:
-        """Play a race as soon as its runs are recorded."""
-        if isinstance(event, RaceFinished) and event.plain:
-            from mlxspec_app.screens.race import LiveRaceScreen  # late: it delays the first frame
+        word, _, rest = typed.partition(" ")
+        is_number = word.isdecimal() and int(word) > 0
+        order = RunRace(rest.strip(), int(word)) if is_number else RunRace(typed)
+        race = Race.live(order.max_tokens, time.monotonic)
+        self._race = LiveRaceScreen(race, self._stop)
+        self.feed.send(order)
 
-            runs = [Track("A", event.plain), Track("B", event.drafted)]
-            self.app.push_screen(LiveRaceScreen(Race(runs, time.monotonic)))
+    def _show_race(self, event: AnyEvent) -> None:
+        """Show a race from its first event on."""
+        screen = self._race
+        if screen is None:
+            return
+        if isinstance(event, RaceProgress):
+            if not screen.race.tracks[0].events:
+                self.app.push_screen(screen)
+            screen.race.record(event.run, event.event)
+            self.pacer.handle(event.event)
+        elif isinstance(event, RaceFinished | OrderRefused):
+            if screen.race.tracks[0].events:
+                screen.finish()
+            self._race = None
 
     def action_replay(self) -> None:
         """Replay the conversation, or a recording of the app if there is no reply yet."""

@@ -268,9 +268,7 @@ RACE = (
     *_first(_hidden("race.interrupt", "ctrl+c", "app.quit", "quit")),
     *(b for b in (*COMMON, *LETTERS) if str(b.id).removesuffix("_letter") in _RACE_COMMON),
 )  # fmt: skip
-RACE_BACK = _first(
-    _shown("race.back", "escape,q", "dismiss(None)", "Back", "back to the conversation")
-)
+RACE_BACK = _first(_shown("race.back", "escape,q", "back", "Back", "back to the conversation"))
 
 WATCH = (
     _shown("watch.next", "right_square_bracket", "move(1)", "Next reply",
