@@ -257,6 +257,20 @@ async def test_figures_are_explained_under_the_pointer_and_those_in_view_by_a_ke
         assert isinstance(driver.app.screen, HelpScreen)
 
 
+async def test_figures_lie_over_the_text_where_there_is_no_room_beside_it():
+    async with chat(recorded(), size=(80, 24)) as driver:
+        assert "● lossless" in driver.shown
+        await driver.say("Explain it.")
+        assert "● lossless" in driver.shown
+        transcript, panel = driver.screen.query_one(Transcript), driver.screen.query_one(StatsPanel)
+        width = transcript.size.width
+        await driver.press("f4")
+        assert (transcript.size.width, panel.region.right) == (width, 80)
+        assert "who wrote the tokens" in driver.shown
+        await driver.press("f4")
+        assert "who wrote the tokens" not in driver.shown
+
+
 def byte_round():
     """A round whose first two draft tokens are the bytes of one character."""
     nodes = (

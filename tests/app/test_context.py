@@ -92,7 +92,7 @@ def test_the_status_bar_names_the_drafts(drafts, words):
 def test_the_status_bar_keeps_a_limit_longer_than_what_is_usual():
     ranks = {part.text: part.rank for drafts in ("draft trees", CHAINS)
              for part in status_parts(state_of(drafts))}  # fmt: skip
-    assert ranks["draft chains only"] < ranks["● lossless greedy"] < ranks["draft trees"]
+    assert ranks["draft chains only"] < ranks["● lossless"] < ranks["draft trees"]
 
 
 def test_the_status_bar_promises_an_exact_reply_in_every_view_and_within_80_columns():

@@ -15,15 +15,15 @@ from mlxspec.trace.events import (
 STARTED = GenerationStarted("t", "d")
 
 
-def paired(num_rounds, *, slower=1.0, num_tokens=2, token=1, reason="stop"):
+def paired(num_rounds, *, slower=1.0, num_tokens=2, token=1, reason="stop", plain_ms=20.0):
     """A reply of drafted rounds of 30 ms, and a plain one of 20 ms in every eight."""
     yield from (TurnStarted("user", "x"), STARTED, PrefillProgress(1.0, 5, 5))
     now = 1.0
     for r in range(1, num_rounds + 1):
         if r % 8 == 4:
-            now += 0.020 * slower
+            now += plain_ms / 1e3 * slower
             word = EmittedToken(token, " a", "plain")
-            yield PlainDecoded(r, now, (word,), 20.0 * slower, 100)
+            yield PlainDecoded(r, now, (word,), plain_ms * slower, 100)
             continue
         now += 0.030 * slower
         words = (EmittedToken(token, " a", "accepted"),) * num_tokens

@@ -13,7 +13,7 @@ from mlxspec_app.conversation import events
 from mlxspec_app.conversation.messages import OWN_PROMPT, Message, Reply, Span, num_copied
 from mlxspec_app.conversation.orders import Awaited, Order, Stop
 from mlxspec_app.conversation.rounds import Round
-from mlxspec_app.conversation.speeds import Speeds, timed
+from mlxspec_app.conversation.speeds import timed
 from mlxspec_app.conversation.state import ChatState
 
 _MOST_COMPARED = 64  # replies; a drafter forgets old text too
@@ -107,7 +107,7 @@ def _load(state: ChatState, event: events.SessionEvent) -> None:
                 state.load_failure = None
             state.phase, state.error = "loading", ""
             state.target, state.drafter, state.choice = target, drafter, choice
-            state.speeds, state.cost = Speeds(), None
+            state.cost = None
             state.earlier = ()  # another drafter has seen no reply
 
 
@@ -213,6 +213,7 @@ def _apply_to_reply(state: ChatState, event: trace.Event) -> None:
             state.target, state.drafter = event.target, event.drafter
             state.context_length = event.context_length
             reply.started, reply.cost = event, state.cost
+            state.speeds = state.speeds.of(event)
         case trace.TokensKept():
             reply.kept = event
             reply.spans.extend(Span.of(token, 0, "") for token in event.emit if token.text)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import median
 
-from mlxspec.trace.events import PlainDecoded, SpeedupMeasured
+from mlxspec.trace.events import GenerationStarted, PlainDecoded, SpeedupMeasured
 from mlxspec.trace.speedup import RoundCosts, TimedRound
 from mlxspec.trace.speedup import speedup as paired
 from mlxspec.trace.stats import FORCED
@@ -31,6 +31,12 @@ class Speeds:
     context: int = 0  # tokens in the cache after the last of them
     recent: tuple[float, ...] = ()  # ratios of the latest that count, none of a busy moment
     slow_reply: int | None = None  # number of the reply that made it several slow ones
+    models: tuple[str, ...] = ()  # what wrote them
+
+    def of(self, started: GenerationStarted) -> "Speeds":
+        """Return what is valid for a reply that starts: nothing of another target or drafter."""
+        models = started.target, started.weights, started.drafter
+        return self if models == self.models else Speeds(models=models)
 
     def costs_at(self, context: int) -> RoundCosts:
         """Return the costs that are valid for a reply at a context."""
@@ -43,7 +49,7 @@ class Speeds:
             recent = (*recent, gain)[-_AGREE:]
         is_slow = len(recent) == _AGREE and max(recent) < _SLOW
         slow = reply.number if is_slow and self.slow_reply is None else self.slow_reply
-        return Speeds(reply.earlier.after(reply.timed), context, recent, slow)
+        return Speeds(reply.earlier.after(reply.timed), context, recent, slow, self.models)
 
     def slowdown(self, reply: Reply | None) -> float | None:
         """Return the share of its speed that drafts cost here, once a session; else None."""
@@ -70,8 +76,10 @@ def speedup(reply: Reply) -> float | None:
         return reply.stats.generation_tps / reply.cost.plain_tps if reply.stats.rounds else None
     before, gain = reply.told
     if len(reply.timed) > before * (1 if reply.is_finished else _OFTEN):
-        found = paired(reply.timed, reply.earlier.after(reply.timed))
-        gain = found.ratio if found is not None and found.is_sure else None
+        # Where a reply is long enough, nothing of another one counts.
+        costs = (costs.after(reply.timed) for costs in (RoundCosts(), reply.earlier))
+        told = (paired(reply.timed, cost) for cost in costs)
+        gain = next((found.ratio for found in told if found is not None and found.is_sure), None)
         reply.told = len(reply.timed), gain
     return gain
 

@@ -1,5 +1,7 @@
 """The measured figures: the plain line, the speed-up against it, and the cost by rows."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -104,8 +106,14 @@ def test_a_ratio_is_told_once_enough_rounds_of_both_kinds_were_seen():
 def test_a_short_reply_is_told_with_what_earlier_ones_took_and_not_with_those_of_another_drafter():
     state = fold([*paired(80), *paired(12, slower=3.0)])
     assert speedup(state.reply) == pytest.approx(true_ratio(12), rel=0.001)
-    fold([SessionOpening("t", "other"), SessionReady(), *paired(12)], state)
-    assert speedup(state.reply) is None
+    other = [replace(event, drafter="other") if event == STARTED else event for event in paired(12)]
+    assert speedup(fold(other, state).reply) is None
+
+
+def test_a_long_reply_is_told_whatever_others_took():
+    assert speedup(fold([*paired(80, plain_ms=40.0), *paired(80)]).reply) == pytest.approx(
+        true_ratio(80), rel=0.001
+    )
 
 
 def test_replies_that_may_share_forwards_have_no_ratio():

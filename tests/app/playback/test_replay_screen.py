@@ -19,7 +19,7 @@ async def test_the_whole_recording_ends_up_on_the_screen():
         replies = [m.text for m in driver.screen.state.messages]
         assert replies[1::2] == [make_fake.PROSE, make_fake.CODE]
         assert len(driver.screen.query(TokenMessage)) == 4
-        told = ("SmolLM2-135M-Instruct", "EAGLE head", "lossless greedy", "0.6 GB", "tok/round")
+        told = ("SmolLM2-135M-Instruct", "EAGLE head", "● lossless   greedy", "0.6 GB", "tok/round")
         assert [word for word in ("■ end", *told) if word not in driver.shown] == []
         await driver.press("f1")
         assert "pause or resume" in driver.shown

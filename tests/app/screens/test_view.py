@@ -59,7 +59,7 @@ def test_a_screen_with_a_view_of_its_own_stores_none(viewer):
         (None, XRAY, 140, True),
         (None, CALM, 200, False),
         (True, CALM, 100, True),
-        (True, XRAY, 99, False),
+        (True, XRAY, 99, True),
         (False, XRAY, 200, False),
     ],
 )

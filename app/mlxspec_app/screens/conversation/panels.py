@@ -18,14 +18,13 @@ from mlxspec_app.widgets.draft.legend_strip import LegendStrip
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
 from mlxspec_app.widgets.stats_panel import StatsPanel
 
-_STATS_FROM_WIDTH = 100
 _STATS_BY_DEFAULT_FROM_WIDTH = 140
 
 
 def shows_stats(choice: bool | None, view: View, width: int) -> bool:
     """Return whether the user's `choice`, else view and width, show the statistics."""
     has_room = width >= _STATS_BY_DEFAULT_FROM_WIDTH and view is XRAY
-    return width >= _STATS_FROM_WIDTH and (has_room if choice is None else choice)
+    return has_room if choice is None else choice
 
 
 class Panels:
@@ -90,11 +89,7 @@ class Panels:
 
     def toggle_stats(self) -> None:
         """Show or hide the statistics; the user's choice holds from now on."""
-        width = self._screen.size.width
-        if width < _STATS_FROM_WIDTH:
-            self._screen.notify(f"the statistics need {_STATS_FROM_WIDTH} columns", timeout=3)
-            return
-        self._stats = not shows_stats(self._stats, self._view, width)
+        self._stats = not shows_stats(self._stats, self._view, self._screen.size.width)
         self._place_stats()
 
     def _place_stats(self) -> None:

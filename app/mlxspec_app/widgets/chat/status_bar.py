@@ -62,10 +62,12 @@ def status_parts(state: ChatState) -> list[Part]:
         parts = [Part(loading_words(state.target, state.loading))]
     if reply is not None and reply.drafter_fault:
         parts.append(Part(_NO_GUESSES))
-    if reply is not None and reply.started is not None:
-        promise = Part(f"● lossless {safe_line(reply.started.lossless)}", 6)
-        parts.append(Part("● exact", 3) if reply.started.exact else promise)
-        parts += _drafts(reply.started.drafts)
+    started = reply.started if reply is not None else None
+    if started is not None or state.phase == "ready":
+        parts.append(Part("● exact" if started and started.exact else "● lossless", 3))
+    if started is not None:
+        parts.append(Part(safe_line(started.lossless), 6))
+        parts += _drafts(started.drafts)
     if ring := _ring(state):
         parts.append(Part(f"rotating cache {count(ring)}", 3))
     elif state.context_length:
