@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from mlxspec.drafting.auto import Choice
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec_app.conversation.events import SessionNotice
 from mlxspec_app.settings.file import Settings
@@ -117,6 +118,15 @@ def test_what_loading_a_model_says_is_news_in_the_chat():
     assert session.drain() == [
         SessionNotice("drafter pool, fastest of 4 on this machine", is_trouble=False)
     ]
+
+
+def test_a_measurement_is_told_when_it_is_made_and_without_its_figures():
+    session = chat._session(filled_in(arguments("chat"), Settings()), GenerationParams())
+    measured = "fastest of 2 on this machine (times plain in 3 greedy laps: pool 2.00; spread 1%)"
+    for reason in (measured, f"{measured}, measured before", "as requested"):
+        session._models._tell(Choice("pool", reason))
+    told = "drafter pool: fastest of 2 on this machine"
+    assert session.drain() == [SessionNotice(told, is_trouble=False)]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from mlxspec_app.widgets.draft.marks import NAME_CELLS, legend, plain_legend
 _MUTED = "$spec-muted"
 _KEY_CELLS = 16
 _SIGNS_OF_ROWS = (
-    "The block at the left edge of a row is the share of it that was drafted; a change of "
+    "The block at the left edge of a row is the share of it that was guessed; a change of "
     "background is a new round, or a line below its first character where no background can be "
     "seen."
 )

@@ -57,6 +57,16 @@ async def test_a_theme_that_is_asked_for_comes_before_the_settings(folder):
         assert driver.app.theme == "day"
 
 
+async def test_a_stored_theme_gives_way_on_sixteen_colours_until_one_is_chosen(folder, monkeypatch):
+    monkeypatch.setenv("COLORTERM", "")
+    monkeypatch.setenv("TERM", "xterm")
+    async with chat(user_data=user_data_with(folder, theme="day")) as driver:
+        assert driver.app.theme == "terminal-light"
+        assert driver.app.settings.theme == "day"
+        driver.app.change("theme", "dusk")
+        assert driver.app.theme == "dusk"
+
+
 async def test_a_theme_of_ours_named_by_the_environment_has_its_colours(folder, monkeypatch):
     monkeypatch.setenv("TEXTUAL_THEME", "day")
     monkeypatch.setattr(App.__dict__["theme"], "_default", "day")  # Textual reads it when imported

@@ -9,7 +9,7 @@ from mlxspec_app.widgets.chat.explained import Explained
 from mlxspec_app.widgets.draft.marks import MUTED
 
 _ROUNDS = "shade: round"
-_SHARE = "▌ share drafted"
+_SHARE = "▌ share guessed"
 _NEXT = "I: next ink"
 _GAP = 2
 
