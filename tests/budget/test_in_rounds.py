@@ -6,7 +6,8 @@ import random
 import mlx.core as mx
 import pytest
 
-from mlxspec.budget import FixedBudget, MeasuredBudget
+from mlxspec.budget import CostBook, CostCurve, FixedBudget, MeasuredBudget
+from mlxspec.budget import budget as budget_module
 from mlxspec.budget.cost import quick_costs
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
@@ -182,6 +183,31 @@ def test_a_sampled_text_does_not_depend_on_when_the_drafter_is_asked():
     params = GenerationParams(max_tokens=30, sampling=SamplingParams(temperature=1.0), seed=4)
     plain = emitted(engine_with(FixedBudget()).generate(PROMPT, params))
     assert emitted(engine_with(Never(), "always right").generate(PROMPT, params)) == plain
+
+
+@pytest.mark.parametrize("mode", ["greedy", "sampled", "exact"])
+@pytest.mark.parametrize("drafter", ["always right", "pool", "random trees"])
+def test_plain_rounds_for_comparison_change_no_text_and_need_no_forward_of_their_own(
+    mode, drafter, monkeypatch, forwards
+):
+    monkeypatch.setattr(budget_module, "_COMPARED", 9.0)  # otherwise they are rare
+    monkeypatch.setattr(budget_module, "_APART", 2)
+    sampling = SamplingParams(temperature=float(mode == "sampled"))
+    params = GenerationParams(
+        max_tokens=40, num_draft_tokens=2, seed=4, sampling=sampling, exact=mode == "exact"
+    )
+    wanted = emitted(engine_with(FixedBudget()).generate(PROMPT, params))
+    costs = CostBook()
+    costs.add(0, CostCurve({1: 1e3, 2: 1e3, 4: 1e3}))  # of such a forward, any draft pays
+    engine = engine_with(MeasuredBudget(costs), drafter)
+    engine.budget.compares = True
+    before = forwards.of(engine.target.model)
+    events = list(engine.generate(PROMPT, params))
+    assert emitted(events) == wanted
+    rounds = [event for event in events if hasattr(event, "emit")]
+    kinds = "".join("P" if isinstance(event, PlainDecoded) else "d" for event in rounds)
+    assert "dP" in kinds
+    assert forwards.of(engine.target.model) - before == len(rounds) + 1  # one reads the prompt
 
 
 @pytest.mark.parametrize("budget", [Never, AnyBudget])

@@ -84,3 +84,22 @@ def test_one_measurement_at_an_idle_moment_is_wrong_by_up_to_three_times():
         idle = 400 * PLAIN_MS / took
         worst = max(worst, true / idle)
     assert worst > 2.5
+
+
+def test_a_plain_round_that_was_begun_ahead_is_compared_and_the_one_before_it_is_not():
+    """Plain decoding looks ahead; the first plain round after a drafted one cannot."""
+    drafted = [TimedRound(3, 2, 30.0)] * 7
+    rounds = [*drafted, TimedRound(0, 1, 26.0), TimedRound(0, 1, 20.0)] * 6 + drafted
+    costs = RoundCosts().after(rounds)
+    assert costs.ratios == pytest.approx([math.log(20 / 30)] * 6)
+    assert speedup(rounds, costs).ratio == pytest.approx(
+        (49 * 2 * 20 + 6 * 46) / (49 * 30 + 6 * 46)
+    )
+
+
+def test_what_a_grammar_forces_is_no_gain():
+    rounds = [TimedRound(3, 2, 30.0), TimedRound(0, 1, 20.0), *[TimedRound(3, 2, 30.0)] * 6] * 6
+    forced = [*rounds, *[TimedRound(-1, 1, 25.0)] * 20]
+    free, most = (speedup(each, RoundCosts().after(each)).ratio for each in (rounds, forced))
+    took = sum(round.ms for round in rounds)
+    assert most == pytest.approx((free * took + 20 * 25) / (took + 20 * 25))

@@ -18,6 +18,7 @@ from mlxspec.trace.events import (
     SpeedupMeasured,
     TurnStarted,
 )
+from mlxspec.trace.stats import FORCED
 from mlxspec_app.conversation.events import (
     ChatCleared,
     ReplyDiscarded,
@@ -26,7 +27,8 @@ from mlxspec_app.conversation.events import (
 )
 from mlxspec_app.conversation.figures import quiet_figures, reply_figures, speed_words
 from mlxspec_app.conversation.fold import fold
-from mlxspec_app.conversation.speeds import plain_tps, speedup
+from mlxspec_app.conversation.rounds import Round
+from mlxspec_app.conversation.speeds import plain_tps, speedup, timed
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.export import markdown
 from mlxspec_app.export.html import render
@@ -114,6 +116,16 @@ def test_a_long_reply_is_told_whatever_others_took():
     assert speedup(fold([*paired(80, plain_ms=40.0), *paired(80)]).reply) == pytest.approx(
         true_ratio(80), rel=0.001
     )
+
+
+def test_tokens_that_a_grammar_forced_are_no_gain():
+    nodes = (DraftNode(1, 0, 1, " a", None, FORCED), DraftNode(2, 1, 1, " a", None, "table"))
+    emit = (replace(WORD, kind="forced"), WORD, replace(WORD, kind="bonus"))
+    verdict = DraftVerified(1, 1.0, (1, 2), emit, 9.0, 0, 9)
+    both = timed(Round(DraftProposed(1, 1.0, 1, nodes, 1.0), verdict), 30.0)
+    assert (both.num_nodes, both.num_tokens) == (2, 2)
+    assert timed(Round(DraftProposed(1, 1.0, 1, nodes[:1], 1.0), verdict), 30.0).num_nodes == -1
+    assert timed(Round(None, verdict), 30.0).num_nodes == -1  # its draft was not recorded
 
 
 def test_replies_that_may_share_forwards_have_no_ratio():
