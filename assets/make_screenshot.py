@@ -55,7 +55,7 @@ class Stage:
         self, make_screen: Callable[[], Screen[None]], size: tuple[int, int]
     ) -> AsyncIterator[MlxspecApp]:
         """Run the app on a screen of this many columns and rows."""
-        app = MlxspecApp(make_screen)
+        app = MlxspecApp(make_screen, "mint")  # whatever the colours of this terminal
         async with app.run_test(size=size) as self._pilot:
             await self.settle()
             yield app
