@@ -22,6 +22,9 @@ def warn(line: str) -> None:
         warnings.warn(line.removeprefix(WARNING), stacklevel=2)
 
 
+_PIECE = 3  # letters; fewer are a piece of many names
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return "did you mean X?" for the known name next to a word, or "".
 
@@ -31,8 +34,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     spelled = {part.casefold(): name for name in known for part in (name.rpartition("/")[2], name)}
     wanted = word.casefold()
-    near = get_close_matches(wanted, spelled, n=1)
-    near = near or [spelling for spelling in spelled if wanted and wanted in spelling]
+    pieces = [spelling for spelling in spelled if len(wanted) >= _PIECE and wanted in spelling]
+    near = pieces or get_close_matches(wanted, spelled, n=1)
     return f"did you mean {spelled[near[0]]}?" if near else ""
 
 

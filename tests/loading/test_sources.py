@@ -49,6 +49,7 @@ def test_anything_else_is_refused_with_what_is_allowed(name):
     ("typed", "meant"),
     [
         ("lfm2.5-1.2b-instruct", "mlx-community/LFM2.5-1.2B-Instruct-4bit"),
+        ("qwen3.5-4b", "mlx-community/Qwen3.5-4B-MLX-4bit"),
         ("mlx-comunity/Qwen3-8B-4bit", "mlx-community/Qwen3-8B-4bit"),
         ("org/tinny", "org/tiny"),
         ("zzzz", ""),

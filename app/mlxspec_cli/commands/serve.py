@@ -66,7 +66,7 @@ def _serve(args: Namespace) -> None:
         port = listening.getsockname()[1]
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         page = f"http://{host}:{port}"
-        ready = f"{page}/v1 answers with {main.name}, and {page} shows how; Ctrl+C ends it"
+        ready = f"{page}/v1 answers with {main.name}; {page} shows its replies; Ctrl+C ends it"
         if args.hosts is not None:
             say(f"{shelf.loaded[0].engine.weights}: {_TURNS}")
         serve(shelf, settings, listening, args.log_level, lambda: say(ready))
