@@ -5,6 +5,9 @@ other programs on this disk have one name each.
 """
 
 import json
+import os
+import subprocess
+import sys
 from functools import partial
 from types import MappingProxyType
 
@@ -309,6 +312,25 @@ def test_a_stopped_download_goes_on_where_it_was_stopped_in_another_run_too(remo
     assert seen[0] == (10 << 20, seen[-1][1])
     assert seen == sorted(seen)
     assert seen[-1][0] == seen[-1][1]
+
+
+FETCH = """
+import os, sys
+from mlxspec.loading.fetch.sources import find_source
+most = int(sys.argv[1])
+find_source("org/tiny", lambda done, total: os._exit(9) if most < done < total else None)
+"""
+
+
+def test_a_program_that_was_killed_in_a_download_goes_on_at_its_next_start(remote, tmp_path):
+    own = {"HF_ENDPOINT": remote.url, "HF_HUB_CACHE": str(tmp_path / "killed")}
+    for most, code in ((10 << 20, 9), (1 << 40, 0)):
+        command = [sys.executable, "-c", FETCH, str(most)]
+        assert subprocess.run(command, env={**os.environ, **own}, check=False).returncode == code
+    (found,) = (tmp_path / "killed").rglob("snapshots/*/model.safetensors")
+    assert found.read_bytes() == BIG
+    starts = [start for name, start in remote.starts if name == "model.safetensors"]
+    assert starts == [0, 10 << 20]
 
 
 def test_a_connection_that_drops_twice_is_taken_up_again(remote, monkeypatch):

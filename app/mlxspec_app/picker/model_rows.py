@@ -52,7 +52,7 @@ def _offer(model: ModelEntry, memory_gb: float) -> list[tuple[str, str]]:
         (f"↓ {gigabytes(model.size_gb)} ", _MUTED),
         (sign, style),
         (f" ~{_speed(model.expected_tps)}", _PLAIN),
-        (f" · {model.licence}{', recommended here' * model.is_recommended}", _MUTED),
+        (f" · {model.licence}", _MUTED),
     ]
 
 
@@ -69,8 +69,9 @@ def model_facts(model: ModelEntry, memory_gb: float) -> Content:
         if model.expected_tps:
             fit = _FITS[model.fit_in(memory_gb)]
             speed = f"; it {fit}; about {_speed(model.expected_tps)} without guesses"
+        first = "Recommended for this machine. " if model.is_recommended else ""
         return Content.assemble(
-            ("Enter downloads it, just this once: ", _PLAIN),
+            (f"{first}Enter downloads it, just this once: ", _PLAIN),
             (gigabytes(model.size_gb), f"{_PLAIN} bold"),
             (f"{speed}. f downloads it while you chat.", _MUTED),
         )

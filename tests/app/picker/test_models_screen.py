@@ -2,6 +2,7 @@
 
 import threading
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 import pytest
 from textual.worker import WorkerCancelled
@@ -14,6 +15,7 @@ from mlxspec_app.conversation.events import (
     SessionReady,
 )
 from mlxspec_app.conversation.orders import Stop
+from mlxspec_app.picker.model_rows import model_facts
 from mlxspec_app.screens.models import ChoiceList, ModelsScreen
 from mlxspec_app.user_data import find_user_data
 from mlxspec_app.widgets.chat.prompt import Prompt
@@ -193,6 +195,14 @@ async def offered(tmp_path, **options):
             yield driver, catalogue
         finally:
             catalogue.gate.release(9)  # the app waits for its threads
+
+
+@pytest.mark.parametrize("is_recommended", [False, True])
+def test_the_foot_says_which_model_is_recommended(is_recommended):
+    model = replace(OFFERED, is_recommended=is_recommended)
+    text = model_facts(model, 16.0).plain
+    assert text.startswith("Recommended for this machine. Enter") == is_recommended
+    assert "Enter downloads it, just this once: 2.3 GB" in text
 
 
 async def until(driver, words):
