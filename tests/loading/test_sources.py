@@ -309,6 +309,8 @@ def test_a_stopped_download_goes_on_where_it_was_stopped_in_another_run_too(remo
     found = find_source("org/tiny", lambda done, total: seen.append((done, total)))
     assert (found.path / "model.safetensors").read_bytes() == BIG
     assert remote.starts[:2] == [("model.safetensors", 0), ("model.safetensors", 10 << 20)]
+    (locks,) = found.path.parents[2].glob(".locks/*")
+    assert locks.stat().st_mode == found.path.stat().st_mode  # a cache may be shared
     assert seen[0] == (10 << 20, seen[-1][1])
     assert seen == sorted(seen)
     assert seen[-1][0] == seen[-1][1]

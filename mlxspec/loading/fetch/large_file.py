@@ -30,8 +30,10 @@ def fetch_large(repository: str, file: DryRunFileInfo, folder: Path, bar: type[A
     if facts is None or facts.size is None or len(facts.etag or "") != _SHA256_LETTERS:
         return 0
     path = folder / "blobs" / str(facts.etag)
-    # The lock is the client's own, and so is the name of a part.
-    with locked(folder.parent / ".locks" / folder.name / f"{path.name}.lock"):
+    # The lock is the client's own, and so is the name of a part; others may share the cache.
+    lock = folder.parent / ".locks" / folder.name / f"{path.name}.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with locked(lock):
         if not path.exists():  # another process may have fetched it meanwhile
             part = path.with_name(f"{path.name}.incomplete")
             part.parent.mkdir(parents=True, exist_ok=True)
