@@ -72,3 +72,15 @@ async def test_the_keys_of_a_dialog_are_in_its_footer():
             assert len(driver.app.screen.query(KeyFooter)) == 1
             assert words in bottom(driver)
             assert "READING" not in bottom(driver)
+
+
+async def test_enter_unfolds_a_long_message_that_is_pointed_at():
+    text = "\n".join(f"line {n}" for n in range(80))
+    async with chat(size=(80, 30)) as driver:
+        await driver.say(text)
+        message = next(iter(driver.screen.query(TokenMessage)))
+        assert "[74 more lines]" in message.text
+        await driver.press("tab", "k", "k", "enter")
+        assert message.text == text == driver.screen.state.messages[0].text
+        await driver.press("enter")
+        assert "[74 more lines]" in message.text

@@ -1,10 +1,10 @@
 """Files and long pastes in a message."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlxspec_app.text.folds import Folds
+from mlxspec_app.text.folds import Folds, folded
 from mlxspec_app.text.mentions import MentionError, begun_mention, matching_files, with_files
 
 
@@ -91,3 +91,39 @@ def test_what_is_sent_is_what_was_pasted(pastes):
     folds = Folds()
     shown = " ".join(folds.fold(paste) for paste in pastes)
     assert folds.unfold(shown) == " ".join(pastes)
+
+
+# ---- messages that were sent -------------------------------------------------------------------
+
+
+def test_files_fold_to_their_names_and_a_long_middle_to_its_number_of_lines(folder):
+    text = with_files("see @notes.txt and @src/a.py", folder)
+    assert (
+        folded(text) == "see @notes.txt and @src/a.py\n\n[notes.txt, 2 lines]\n\n[src/a.py, 1 line]"
+    )
+    lines = [f"line {n}" for n in range(60)]
+    assert folded("\n".join(lines)).split("\n") == [*lines[:3], "[54 more lines]", *lines[-3:]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "short\n" * 49 + "end",
+        "a block of its own\n\nnotes.txt:\n```\none\n```",  # no @ names it
+        "see @notes.txt\n\nnotes.txt:\n```\none\n",  # without an end
+        "see @notes.txt\nnotes.txt:\n```\none\n```",
+    ],
+)
+def test_what_is_short_and_no_file_stays_as_it_is(text):
+    assert folded(text) == text
+
+
+@settings(max_examples=30)
+@given(st.lists(st.sampled_from(["```\n", "one\n", "\n", "````\n", "x.txt:\n"])))
+def test_every_file_folds_whatever_is_in_it(tmp_path_factory, parts):
+    folder = tmp_path_factory.mktemp("files")
+    content = "".join(parts).rstrip() or "x"
+    (folder / "x.txt").write_text(content)
+    sent = with_files("@x.txt", folder)
+    assert folded(sent).startswith("@x.txt\n\n[x.txt, ")
+    assert len(folded(sent).split("\n")) == 3

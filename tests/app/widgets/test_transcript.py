@@ -9,7 +9,7 @@ from textual.screen import Screen
 from textual.selection import Selection
 
 from mlxspec_app.app import MlxspecApp
-from mlxspec_app.conversation.messages import Message, Reply, Span
+from mlxspec_app.conversation.messages import Message, Reply, Span, find_words
 from mlxspec_app.conversation.views import CALM, INKS, VIEWS, XRAY
 from mlxspec_app.widgets.chat.message_rows import EarlierRow
 from mlxspec_app.widgets.chat.token_message import TokenMessage
@@ -243,3 +243,33 @@ async def test_a_link_of_a_model_opens_pages_of_the_web_alone(pilot, transcript,
         x = widget.region.x + row.index(word)
         await pilot.click(offset=(x, widget.region.y))
     assert opened == ["https://example.org"] * 2
+
+
+LONG = "\n".join(["Explain this:", *(f"line {n}" for n in range(80)), "What is it?"])
+
+
+async def test_a_long_message_of_the_user_is_folded_until_it_is_clicked_or_a_word_in_it_is_found(
+    transcript, pilot
+):
+    message = Message("user", [Span(LONG)])
+    transcript.sync([message, finished("a list")])
+    await pilot.pause()
+    (widget, _) = transcript.query(TokenMessage)
+    short = "Explain this:\nline 0\nline 1\n[76 more lines]\nline 78\nline 79\nWhat is it?"
+    assert widget.text == short
+    for expected in (LONG, short):
+        await pilot.click(widget, offset=(5, 0))
+        assert widget.text == expected
+    assert not transcript.toggle_parts(Message("user", [Span(LONG)]))  # it is not here
+    transcript.show_hit(find_words([message], "line 40")[0])
+    await pilot.pause()
+    assert widget.text == LONG
+    assert pilot.app.screen.get_selected_text() == "line 40"
+    assert message.text == LONG
+
+
+async def test_a_short_message_and_a_reply_have_nothing_to_unfold(transcript):
+    short, reply = Message("user", [Span("hi")]), finished(LONG)
+    transcript.sync([short, reply])
+    assert not transcript.toggle_parts(short)
+    assert [widget.text for widget in transcript.query(TokenMessage)][1].endswith("What is it?")

@@ -125,7 +125,7 @@ TRANSCRIPT = (
         _shown("transcript.alternatives", "enter", "screen.alternatives", "Alternatives",
                "what else the model could have written in place of the token, and how probable "
                "that was (in the X-ray a click does it too); Up, Down and Enter branch the reply "
-               "from there with one of them"),
+               "from there with one of them; on a message of yours: its files and long pastes"),
         _hidden("transcript.up", "up", "screen.pick(-1)",
                 "a line up; where other tokens are shown: mark the previous one"),
         _hidden("transcript.down", "down", "screen.pick(1)",

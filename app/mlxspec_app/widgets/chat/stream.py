@@ -158,6 +158,8 @@ class Stream(VerticalScroll, can_focus=False):
             self.refresh(layout=True)
 
     def _anchor_when_full(self, full: bool) -> None:
+        if self._held is not None:  # what was unfolded in a short conversation stays in its row
+            return
         # Anchored, a short conversation would be at the bottom, and jump at the first scroll.
         self._left_end = False
         self.anchor(full)

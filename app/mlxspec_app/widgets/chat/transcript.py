@@ -13,13 +13,14 @@ from textual.selection import Selection
 from textual.widget import Widget
 
 from mlxspec_app.conversation import tokens
-from mlxspec_app.conversation.messages import Hit, Message, Reply
+from mlxspec_app.conversation.messages import Hit, Message, Reply, Span
 from mlxspec_app.conversation.reasoning_fold import ReasoningFold
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.conversation.tokens import Step, TokenCursor, TokenFacts, Unit
 from mlxspec_app.conversation.views import CALM, INKS, Ink, View
 from mlxspec_app.settings.keys.tables import TRANSCRIPT
 from mlxspec_app.store.records import Version
+from mlxspec_app.text.folds import folded
 from mlxspec_app.widgets.chat.message_rows import EarlierRow, ReplyFooter, VersionMark
 from mlxspec_app.widgets.chat.painter import GUTTER
 from mlxspec_app.widgets.chat.stream import Stream
@@ -38,6 +39,7 @@ class _Shown:
     footer: ReplyFooter | None = None
     mark: VersionMark | None = None
     fold: ReasoningFold = field(default_factory=ReasoningFold)
+    is_open: bool = False  # whether long parts of a message of the user are shown
 
     @property
     def widgets(self) -> list[Widget]:
@@ -47,6 +49,12 @@ class _Shown:
         """Append new text of a reply; finished reasoning is folded."""
         self.text.cut_to(0 if self.fold.update(reply) else len(reply.spans))
         self.text.extend(self.fold.shown[self.text.num_spans :])
+
+    def show(self, message: Message) -> None:
+        """Show a message that is no reply; its long parts are folded unless it is open."""
+        text = message.text if self.is_open else folded(message.text)
+        self.text.cut_to(0)
+        self.text.extend([Span(text)] if text else [])
 
 
 class Transcript(Stream, can_focus=False):
@@ -161,6 +169,16 @@ class Transcript(Stream, can_focus=False):
         shown.extend(reply)
         return True
 
+    def toggle_parts(self, message: Message | None) -> bool:
+        """Unfold the long parts of a message of the user, or fold them; return if it has any."""
+        shown = self._shown.get(message.number) if message is not None else None
+        if message is None or shown is None or folded(message.text) == message.text:
+            return False
+        self.hold(shown.text)
+        shown.is_open = not shown.is_open
+        shown.show(message)
+        return True
+
     def update_footers(self) -> None:
         """Update the footers that can still change; a proof arrives after the end of a reply."""
         for message in self._messages[max(self._first, self._footed) :]:
@@ -186,7 +204,10 @@ class Transcript(Stream, can_focus=False):
             return
         self.release_anchor()
         self._lay_out(min(self._first, self._messages.index(hit.message)))
-        widget = self._shown[hit.message.number].text
+        shown = self._shown[hit.message.number]
+        widget = shown.text
+        if not (shown.is_open or isinstance(hit.message, Reply)):  # the words may be folded
+            self.toggle_parts(hit.message)
         start, end = Offset(hit.start, hit.line), Offset(hit.end, hit.line)
         self.screen.selections = {widget: Selection(start, end)}
         self.call_after_refresh(self._reveal, hit.message.number, widget.row_at(*hit[1:3]))
@@ -216,6 +237,13 @@ class Transcript(Stream, can_focus=False):
         """Move the cursor to the next or the previous unit, at first to the newest token."""
         at, messages = self._cursor, self._messages
         self._point(tokens.moved(messages, at, unit, step) if at else tokens.last_token(messages))
+
+    def on_click(self, event: events.Click) -> None:
+        """Unfold what the user sent, or fold it."""
+        for message in self._messages[self._first :]:
+            shown = self._shown.get(message.number)
+            if shown is not None and shown.text is event.widget and shown.text.is_user:
+                self.toggle_parts(message)
 
     @on(TokenMessage.TokenClicked)
     def _point_at_clicked(self, event: TokenMessage.TokenClicked) -> None:
@@ -311,7 +339,7 @@ class Transcript(Stream, can_focus=False):
             shown.footer = ReplyFooter(message, self._view)
             self._update(message)
         else:
-            shown.text.extend(message.spans)
+            shown.show(message)
         if version := self._versions.get(message.number):
             shown.mark = VersionMark(message.number, version)
         return shown.widgets
