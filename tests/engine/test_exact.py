@@ -74,8 +74,8 @@ def test_a_drafted_reply_has_the_bits_of_a_plain_one(drafter, kind, params, dtyp
 def test_an_early_exit_can_be_chosen_between_exact_replies():
     engine = engine_of(MODELS["float32"])
     wanted = bits_of(engine, PROMPT, PARAMS["greedy"])
-    engine.drafter = DRAFTERS["exit"](engine.target, "full")
-    assert bits_of(engine, PROMPT, PARAMS["greedy"]) == wanted
+    drafter = DRAFTERS["exit"](engine.target, "full")
+    assert bits_of(engine, PROMPT, PARAMS["greedy"], drafter=drafter) == wanted
 
 
 def test_without_the_mode_the_bits_differ():
