@@ -18,6 +18,8 @@ from mlxspec.trace.events import (
     SpeedupMeasured,
     TurnStarted,
 )
+from mlxspec.trace.speedup import RoundCosts, TimedRound
+from mlxspec.trace.speedup import speedup as measured
 from mlxspec.trace.stats import FORCED
 from mlxspec_app.conversation.events import (
     ChatCleared,
@@ -27,6 +29,7 @@ from mlxspec_app.conversation.events import (
 )
 from mlxspec_app.conversation.figures import quiet_figures, reply_figures, speed_words
 from mlxspec_app.conversation.fold import fold
+from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.conversation.speeds import plain_tps, speedup, timed
 from mlxspec_app.conversation.state import ChatState
@@ -103,6 +106,13 @@ def test_a_conversation_is_told_again_with_its_measurements():
 def test_a_ratio_is_told_once_enough_rounds_of_both_kinds_were_seen():
     assert speedup(fold(paired(12)).reply) is None
     assert speedup(fold(paired(80)).reply) == pytest.approx(true_ratio(80), rel=0.001)
+
+
+def test_a_ratio_of_too_much_noise_is_not_told():
+    noisy = [TimedRound(3, 2, ms) for ms in (28.0, 32.0) * 4]
+    rounds = [*noisy, TimedRound(0, 1, 20.0)] * 4 + noisy
+    assert not measured(rounds, RoundCosts().after(rounds)).is_sure
+    assert speedup(Reply(timed=rounds)) is None
 
 
 def test_a_short_reply_is_told_with_what_earlier_ones_took_and_not_with_those_of_another_drafter():
