@@ -33,7 +33,6 @@ from mlxspec.params import DEFAULT_MODEL, Options
 from mlxspec.text.tokenizer import Tokenizer
 
 _NOT_EXAMINED = "drafts not examined yet"
-_LEAST_TOLD = 0.1  # tokens/s
 _NO_CHAT = "it has no chat template, so it cannot chat: choose its instruct version"
 
 
@@ -51,9 +50,9 @@ def list_offers() -> list[ModelEntry]:
     here = {place.name for place in local_places()}
     wanted = [offer for offer in offers() if offer.repository not in here]
     bandwidth = _bandwidth() if wanted and not is_busy() else 0.0
-    return [
-        replace(_entry(offer), expected_tps=_told(bandwidth / offer.read_gb)) for offer in wanted
-    ]
+    # A speed that would be told as 0 is not told.
+    speeds = [round(bandwidth / offer.read_gb, 1) or None for offer in wanted]
+    return [replace(_entry(o), expected_tps=s) for o, s in zip(wanted, speeds, strict=True)]
 
 
 def recommended_model() -> ModelEntry | None:
@@ -75,11 +74,6 @@ def _entry(offer: Offer) -> ModelEntry:
         licence=offer.licence,
         is_recommended=offer == recommended(),
     )
-
-
-def _told(tokens_per_s: float) -> float | None:
-    """Return an expected speed, or None where it would be told as 0."""
-    return tokens_per_s if tokens_per_s >= _LEAST_TOLD else None
 
 
 @cache

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import median
 
-from mlxspec.trace.events import GenerationStarted, PlainDecoded, SpeedupMeasured
+from mlxspec.trace.events import GenerationStarted, PlainDecoded
 from mlxspec.trace.speedup import RoundCosts, TimedRound
 from mlxspec.trace.speedup import speedup as paired
 from mlxspec.trace.stats import FORCED
@@ -88,12 +88,6 @@ def plain_tps(reply: Reply) -> float:
     """Return the tokens/s of plain decoding while a reply was written; 0 if unknown."""
     gain = speedup(reply)
     return reply.stats.generation_tps / gain if gain is not None and gain > 0 else 0.0
-
-
-def comparison(reply: Reply) -> SpeedupMeasured | None:
-    """Return the comparison to store with a finished reply; None if there is nothing to store."""
-    gain = speedup(reply)
-    return SpeedupMeasured(gain, copied=reply.num_copied) if gain or reply.num_copied else None
 
 
 def counted(replies: Iterable[Reply]) -> list[Reply]:

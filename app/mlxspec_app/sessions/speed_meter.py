@@ -4,7 +4,7 @@ from mlxspec.trace.events import Event, GenerationStarted, SpeedupMeasured
 from mlxspec_app.conversation.figures import GREEDY
 from mlxspec_app.conversation.fold import apply
 from mlxspec_app.conversation.messages import Reply
-from mlxspec_app.conversation.speeds import comparison
+from mlxspec_app.conversation.speeds import speedup
 from mlxspec_app.conversation.state import ChatState
 
 
@@ -42,4 +42,5 @@ class SpeedMeter:
         if reply is None or reply is self._compared or reply.reason is None:
             return None
         self._compared = reply
-        return comparison(reply)
+        gain, copied = speedup(reply), reply.num_copied
+        return SpeedupMeasured(gain, copied=copied) if gain or copied else None

@@ -24,6 +24,7 @@ from mlxspec.bench.prompts import Question, choose_questions, read_questions, re
 from mlxspec.bench.run import Case, Plan, Row, Runner, append_rows, read_rows, setup_lines, setup_of
 from mlxspec.bench.stages import profile_rounds, round_table
 from mlxspec.budget import Budget, FixedBudget, MeasuredBudget
+from mlxspec.device.speed import is_busy, load_words
 from mlxspec.drafting.engines import make_drafter_context
 from mlxspec.drafting.registry import DrafterContext
 from mlxspec.errors import ContextLengthError
@@ -87,6 +88,8 @@ def _compare(
     out = Path(args.out) if args.out else None
     rows = read_rows(out, plan, setup) if out and args.resume else []
     cost = forward_cost(context.engine)
+    if is_busy() or not cost.is_possible:
+        notes.append(f"the machine is busy ({load_words()}): these figures do not count")
     # Costs measured at another time would not fit the speeds of this run.
     budget.record(0, cost)
 
