@@ -11,7 +11,7 @@ drafter share it. Which tokens were accepted is the reply's own. A round of n no
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import exp, log, sqrt
 from statistics import fmean, median
@@ -80,12 +80,13 @@ class RoundCosts:
                 product, square = product + change * more, square + more * more
         drafted = [round.num_nodes for round in rounds if round.num_nodes > 0]
         nodes = self.nodes[0] + sum(drafted), self.nodes[1] + len(drafted)
-        new = RoundCosts(self.ratios, self.steps, (product, square), nodes)
-        logs = [_log(round, new.slope) for round in rounds]
+        new = replace(self, changes=(product, square), nodes=nodes)
+        slope = new.slope
+        logs = [_log(round, slope) for round in rounds]
         steps = [abs(b - a) for a, b in pairwise(logs) if a is not None and b is not None]
-        new = RoundCosts(self.ratios, (*self.steps, *steps)[-_STEPS:], new.changes, nodes)
-        ratios = (*self.ratios, *_compared(rounds, logs, new.noise))[-_LATEST:]
-        return RoundCosts(ratios, new.steps, new.changes, nodes)
+        new = replace(new, steps=(*self.steps, *steps)[-_STEPS:])
+        ratios = *self.ratios, *_compared(rounds, logs, new.noise)
+        return replace(new, ratios=ratios[-_LATEST:])
 
 
 @dataclass(frozen=True)
@@ -116,12 +117,14 @@ def speedup(rounds: Sequence[TimedRound], costs: RoundCosts) -> Speedup | None:
     usual = _MAD * median(abs(ratio - middle) for ratio in ratios)
     most = _OUTLIER * max(usual, costs.noise)
     factor = exp(middle + fmean(max(-most, min(most, ratio - middle)) for ratio in ratios))
-    plain = [_plain_ms(round, factor, costs.slope) for round in rounds]
+    slope = costs.slope
+    plain = [_plain_ms(round, factor, slope) for round in rounds]
+    whole = sum(plain)
     # Noise of a drafted round counts in both times, so only its larger share in one of them does.
-    shares = (a / sum(plain) - round.ms / took for a, round in zip(plain, rounds, strict=True))
+    shares = (a / whole - round.ms / took for a, round in zip(plain, rounds, strict=True))
     own = costs.noise**2 * sum(share * share for share in shares)
     compared = max(spread, costs.noise * sqrt(1 + 1 / (2 * _SIDE))) ** 2 / len(ratios)
-    return Speedup(sum(plain) / took, sqrt(own + compared + _BIAS**2))
+    return Speedup(whole / took, sqrt(own + compared + _BIAS**2))
 
 
 def _plain_ms(round: TimedRound, factor: float, slope: float) -> float:
@@ -144,7 +147,7 @@ def _compared(
     """Yield the log ratio of each plain round to its neighbours, unless the load changed there."""
     plain = [index for index, round in enumerate(rounds) if not round.num_nodes]
     # A plain round after another one may be begun ahead, as all those of plain decoding are.
-    for index in [index for index in plain if index - 1 in plain] or plain:
+    for index in [b for a, b in pairwise(plain) if b == a + 1] or plain:
         round = rounds[index]
         near = logs[max(0, index - _REACH) : index], logs[index + 1 : index + 1 + _REACH]
         before = [each for each in reversed(near[0]) if each is not None][:_SIDE]

@@ -162,10 +162,7 @@ class Definition(NamedTuple):
 
 
 DEFINITIONS = (
-    Definition(
-        "x the speed",
-        "against the model alone at the same time: guessed words are timed beside words without",
-    ),
+    Definition("x the speed", "of the model alone: rounds with guesses, timed beside some without"),
     Definition("guessed", "tokens of the reply that were guessed: those with a tint"),
     Definition("(a copy)", "the reply repeats an earlier one, so the guesses were easy"),
     Definition("rounds", "forwards of the target that verified a draft; plain: those without one"),
