@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from mlxspec.device.speed import machine_key
+from mlxspec.device.speed import is_busy, load_words, machine_key
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.table.seed_table import seed_text_digest
@@ -81,7 +81,8 @@ def measure(
     evidence = run_laps(drafters, _trials(built, context, should_stop), safe=safe)
     if should_stop():
         return None
-    verdict = conclude(evidence, safe, at, before, is_sampled=not context.sampling.is_greedy)
+    load, is_sampled = load_words() if is_busy() else "", not context.sampling.is_greedy
+    verdict = conclude(evidence, safe, at, before, is_sampled=is_sampled, load=load)
     store(key, asdict(verdict))
     return Choice(verdict.drafter, verdict.words, verdict.speeds, key)
 

@@ -116,14 +116,15 @@ def conclude(
     before: DrafterVerdict | None = None,
     *,
     is_sampled: bool = False,
+    load: str = "",
 ) -> DrafterVerdict:
     """Return the verdict that laps allow; `before` is the one that was open until now.
 
-    The safe default took part in all laps. `now` is in seconds since 1970.
+    The safe default took part in all laps. `now` is in seconds since 1970. `load` is what keeps
+    the machine busy, so that no lap counts; "" for nothing.
     """
-    drafter, why = _decide(evidence, safe)
-    # Figures of a busy machine do not count.
-    told = Evidence() if evidence.spread > _WIDEST_SPREAD else evidence
+    drafter, why = (safe, f"the machine is busy ({load})") if load else _decide(evidence, safe)
+    told = Evidence() if load or evidence.spread > _WIDEST_SPREAD else evidence
     is_confirmed = before is not None and before.contradiction and before.drafter == drafter
     return DrafterVerdict(
         drafter=drafter,

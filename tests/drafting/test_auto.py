@@ -117,6 +117,10 @@ def test_a_busy_machine_decides_nothing_and_the_safe_default_drafts_until_it_is_
     assert (busy.drafter, busy.is_settled) == ("pool", False)
     assert busy.words.endswith("again: equal speeds differed by 100%, the machine is busy")
     assert busy.ratios == busy.speeds == {}
+    laps = [Lap((10, 10), {"pool": 12, "model": 19})] * 3
+    busy = conclude(Evidence(laps), "pool", 100.0, load="load 20")
+    assert (busy.drafter, busy.is_settled, busy.ratios) == ("pool", False, {})
+    assert busy.words.endswith("again: the machine is busy (load 20)")
     assert not busy.is_due(100.0 + RETRY_S - 1)
     assert busy.is_due(100.0 + RETRY_S)
     assert busy.is_due(0.0)  # the clock was set back
