@@ -230,11 +230,6 @@ class CostMeasured:
         """Tokens per second of plain decoding: one row a forward."""
         return 1e3 / self.ms[0]
 
-    @property
-    def ratios(self) -> tuple[float, ...]:
-        """Cost of each width, divided by the cost of one row."""
-        return tuple(ms / self.ms[0] for ms in self.ms)
-
 
 @dataclass(frozen=True)
 class SpeedupMeasured:
