@@ -127,13 +127,9 @@ class ProofProgress(SessionEvent):
 
 @dataclass(frozen=True)
 class ProofFinished(SessionEvent):
-    """The comparison of the last reply with plain decoding ended.
+    """The comparison of the last reply with plain decoding ended."""
 
-    If it was impossible, `proof` is None and `message` says why.
-    """
-
-    proof: Proof | None
-    message: str = ""
+    proof: Proof
 
 
 @dataclass(frozen=True)

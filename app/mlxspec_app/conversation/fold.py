@@ -178,17 +178,14 @@ def _context_of(messages: list[Message]) -> int:
 
 
 def _prove(state: ChatState, event: events.ProofProgress | events.ProofFinished) -> None:
-    reply = state.reply
+    reply, is_over = state.reply, isinstance(event, events.ProofFinished)
+    state.phase = "ready" if is_over or reply is None else "busy"
+    if reply is None:
+        return
     if isinstance(event, events.ProofProgress):
-        if reply is not None:
-            state.phase = "busy"
-            reply.proof = f"the model alone: {event.done} of {event.total} tokens are the same"
+        reply.proof = f"the model alone: {event.done} of {event.total} tokens are the same"
         return
-    state.phase = "ready"
     proof = event.proof
-    if proof is None or reply is None:
-        state.notices.append(event.message)
-        return
     is_known = proof.is_identical or proof.difference is not None
     reply.proof, reply.is_proven = proof.describe(), proof.is_identical if is_known else None
 

@@ -13,7 +13,6 @@ from mlxspec_app.conversation.events import (
     ChatOpened,
     ModelChoice,
     OrderRefused,
-    ProofFinished,
     SessionNotice,
 )
 from mlxspec_app.conversation.state import ChatState
@@ -82,7 +81,7 @@ class FindAlternatives(Awaited):
 
 @dataclass(frozen=True)
 class Prove(Awaited):
-    """Decode the last reply once more without drafts; `ProofFinished` comes last."""
+    """Decode the last reply once more without drafts; `ProofFinished` or `OrderRefused` is last."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +164,7 @@ class ReadOnly:
             case Load():
                 self.notify(f"{what}: no other model can answer in it")
             case Prove():
-                self.news.append(ProofFinished(None, f"{here} verify it"))
+                self.news.append(OrderRefused(f"{here} verify it"))
             case FindAlternatives(turn, position):
                 why = f"{here} ask; it holds only what was drafted"
                 self.news.append(AlternativesFound(turn, position, message=why))

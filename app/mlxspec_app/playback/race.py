@@ -129,15 +129,12 @@ class Race:
 
     @classmethod
     def live(cls, max_tokens: int, clock: Callable[[], float]) -> "Race":
-        """Return a race without runs: `record` adds their events, and `finish` the clock."""
+        """Return a race without runs: `Track.record` adds events, and `finish` the clock."""
         race = cls([Track("A", ()), Track("B", ())], clock)
         race.is_recording = True
         for track, name in zip(race.tracks, (ALONE, GUESSED), strict=True):
             track.total, track.name = max_tokens, name
         return race
-
-    def record(self, run: int, event: Event) -> None:
-        self.tracks[run].record(event)
 
     def finish(self) -> None:
         """Lay both runs out on one clock, and show their ends."""

@@ -66,10 +66,8 @@ class HelpScreen(SteadyModal[None]):
     AUTO_FOCUS = "Input"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,f1", "dismiss", "Close", priority=True),
-        Binding("pageup", "page(-1)", "Page up", priority=True),
-        Binding("pagedown", "page(1)", "Page down", priority=True),
-        Binding("up", "line(-1)", "Up", show=False, priority=True),
-        Binding("down", "line(1)", "Down", show=False, priority=True),
+        Binding("pageup,up", "page(-1)", "Page up", priority=True),
+        Binding("pagedown,down", "page(1)", "Page down", priority=True),
     ]
 
     def __init__(self, keys: Sequence[tuple[str, str]], commands: Sequence[Command] = ()) -> None:
@@ -87,9 +85,6 @@ class HelpScreen(SteadyModal[None]):
     def _filter(self, event: Input.Changed) -> None:
         self.query_one(HelpPage).show(help_rows(self._keys, self._commands, event.value))
         self.query_one(VerticalScroll).scroll_home(animate=False)
-
-    def action_line(self, direction: Literal[1, -1]) -> None:
-        self.query_one(VerticalScroll).scroll_relative(y=direction, animate=False)
 
     def action_page(self, direction: Literal[1, -1]) -> None:
         page = self.query_one(VerticalScroll)

@@ -169,6 +169,7 @@ class RaceScreen(SteadyScreen[None]):
         for lane in self.query(RaceLane):
             lane.show_figures()
         self.query_one(RaceBar).refresh()
+        self.query_one("#race-title", Static).update(self._title())
 
     def action_pause(self) -> None:
         self.race.playhead.paused = not self.race.playhead.paused
@@ -258,10 +259,6 @@ class LiveRaceScreen(RaceScreen):
         if self.query(RaceBar):  # else it was left, or not drawn yet
             self.refresh_bindings()
             self._show_now()
-
-    def update_panels(self) -> None:
-        super().update_panels()
-        self.query_one("#race-title", Static).update(self._title())
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         return not (self.race.is_recording and action in _OF_PLAYERS)

@@ -140,9 +140,9 @@ class ConversationDriver:
             reply = self._model.resume(params, should_stop=should_stop)
         except (ValueError, MlxspecError) as error:
             self._publish(events.OrderRefused(str(error)))
-            return
-        self._publish(events.ReplyDiscarded())
-        self._answer("", lambda: reply)
+        else:
+            self._publish(events.ReplyDiscarded())
+            self._answer("", lambda: reply)
 
     def _branch(
         self, order: orders.Branch, params: GenerationParams, should_stop: ShouldStop
@@ -175,7 +175,7 @@ class ConversationDriver:
                 on_progress=lambda done, total: self._publish(events.ProofProgress(done, total)),
             )
         except (ValueError, MlxspecError) as error:
-            self._publish(events.ProofFinished(None, str(error)))
+            self._publish(events.OrderRefused(str(error)))
         else:
             self._publish(events.ProofFinished(proof))
 

@@ -1,7 +1,6 @@
-"""Long texts as one line: a paste in the prompt, and a paste or a file in a message that was sent.
+"""Long texts as one line: `[Pasted 212 lines]` stands for the text until the user sends it.
 
-`[Pasted 212 lines]` stands for a text until the user sends it, `[notes.txt, 240 lines]` for a file
-in the transcript. The message that the model reads has all of it.
+In the transcript `[notes.txt, 240 lines]` stands for a file; the model reads all of it.
 """
 
 import re

@@ -29,6 +29,7 @@ from mlxspec_app.conversation.events import (
     ContextFull,
     LoadProgress,
     ModelChoice,
+    OrderRefused,
     ProofFinished,
     ProofProgress,
     ReplyDiscarded,
@@ -240,7 +241,7 @@ def test_a_reply_keeps_what_came_of_its_proof(proof, is_proven):
 
 
 def test_a_proof_that_could_not_be_is_a_notice():
-    state = fold([STARTED, plain("a"), ProofFinished(None, "one draw of many")])
+    state = fold([STARTED, plain("a"), OrderRefused("one draw of many")])
     assert state.notices == ["one draw of many"]
     assert state.reply.proof == ""
 

@@ -90,7 +90,7 @@ async def test_the_end_has_one_ratio_and_the_figures_of_both():
         assert "no drafts" in driver.shown
         assert "EAGLE-3 head, tree" in driver.shown
         assert driver.shown.count(f"{NUM_TOKENS}/{NUM_TOKENS} tok") == 2
-        await driver.press("f1")
+        await driver.press("f1", *"pauses")
         assert "the next round of either run; pauses" in driver.shown
         await driver.pilot.press("escape", "q")
         await driver.pilot.pause()

@@ -12,7 +12,6 @@ from mlxspec_app.conversation.events import (
     AlternativesFound,
     ModelChoice,
     OrderRefused,
-    ProofFinished,
     SessionNotice,
 )
 from mlxspec_app.conversation.fold import fold
@@ -149,7 +148,7 @@ def test_a_recording_has_no_settings_and_refuses_what_needs_a_model(clock):
     session.drain()
     for order, answer in [
         (Load(ModelChoice()), SessionNotice),
-        (Prove(), ProofFinished),
+        (Prove(), OrderRefused),
         (FindAlternatives(0, 1), AlternativesFound),
         (Branch(0, 1, 2), AlternativesFound),
         (Race(), OrderRefused),

@@ -188,7 +188,7 @@ def test_a_proof_is_told_as_it_goes_and_why_there_is_none(live):
     assert live.news[-2:] == [ProofProgress(1, 2), ProofFinished(Proof(2, 2))]
     live.conversation.error = ValueError("a sampled reply is one draw of many")
     live.session.send(Prove())
-    assert live.until_a(ProofFinished) == ProofFinished(None, "a sampled reply is one draw of many")
+    assert live.until_a(OrderRefused) == OrderRefused("a sampled reply is one draw of many")
 
 
 def test_what_a_session_is_told_is_news_unless_it_is_a_warning(live):

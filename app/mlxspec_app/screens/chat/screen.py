@@ -307,7 +307,7 @@ class ChatScreen(ConversationScreen):
         if isinstance(event, RaceProgress):
             if not screen.race.tracks[0].events:
                 self.app.push_screen(screen)
-            screen.race.record(event.run, event.event)
+            screen.race.tracks[event.run].record(event.event)
             self.pacer.handle(event.event)
         elif isinstance(event, RaceFinished | OrderRefused):
             if screen.race.tracks[0].events:
