@@ -12,7 +12,7 @@ from mlxspec_app.conversation.events import (
     SessionReady,
 )
 from mlxspec_app.conversation.fold import fold
-from mlxspec_app.conversation.orders import RACE_TOKENS, Race, Stop
+from mlxspec_app.conversation.orders import Race, Stop
 from mlxspec_app.screens.race import LiveRaceScreen
 from tests.support.app_driver import running
 from tests.support.app_live import PARAMS, Live
@@ -27,11 +27,11 @@ def of_run(run, events):
 @pytest.mark.parametrize(
     ("typed", "order"),
     [
-        ("/race", Race("", RACE_TOKENS)),
-        ("/race why is it blue?", Race("why is it blue?", RACE_TOKENS)),
+        ("/race", Race("", 150)),
+        ("/race why is it blue?", Race("why is it blue?", 150)),
         ("/race 300", Race("", 300)),
         ("/race 300 why is it blue?", Race("why is it blue?", 300)),
-        ("/race 0 is a number", Race("0 is a number", RACE_TOKENS)),
+        ("/race 0 is a number", Race("0 is a number", 150)),
     ],
 )
 async def test_a_race_has_150_tokens_unless_another_number_is_asked_for(typed, order):
@@ -52,7 +52,7 @@ async def test_the_model_alone_streams_first_with_a_count_and_the_end_says_ident
         assert isinstance(screen, LiveRaceScreen)
         written = screen.race.tracks[0].tokens
         assert 0 < written < NUM_TOKENS
-        assert f"{written}/{RACE_TOKENS} tok" in driver.shown
+        assert f"{written}/150 tok" in driver.shown
         assert "first the model alone, then with guesses" in driver.shown
         assert PLAIN[8].emit[0].text.strip() in driver.shown
         await driver.press("space", "right")  # keys of the player, which has nothing to play yet

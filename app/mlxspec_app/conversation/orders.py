@@ -17,9 +17,6 @@ from mlxspec_app.conversation.events import (
 )
 from mlxspec_app.conversation.state import ChatState
 
-RACE_TOKENS = 150
-"""Tokens of each run of a race, unless another number is asked for."""
-
 
 class Order:
     """What a session is told to do."""
@@ -86,13 +83,10 @@ class Prove(Awaited):
 
 @dataclass(frozen=True)
 class Race(Awaited):
-    """Answer a prompt plainly, then with drafts, outside the chat.
-
-    `RaceProgress` comes for each event, and `RaceFinished` last; or `OrderRefused` says why not.
-    """
+    """Answer a prompt plainly, then with drafts, outside the chat; `RaceFinished` comes last."""
 
     prompt: str = ""  # "" for the last one of the chat
-    max_tokens: int = RACE_TOKENS  # of each run
+    max_tokens: int = 150  # of each run; a whole reply twice is a long wait
 
 
 @dataclass(frozen=True)

@@ -94,11 +94,7 @@ class HelpScreen(SteadyModal[None]):
 def help_rows(
     keys: Sequence[tuple[str, str]], commands: Sequence[Command] = (), sought: str = ""
 ) -> list[Row]:
-    """Return the rows of the help page of a screen with these keys and commands.
-
-    With words that are sought, it has the rows that contain all of them. A screen without commands
-    has no settings either.
-    """
+    """Return the rows of the help page of a screen, those that contain all words of `sought`."""
     words = sought.casefold().split()
     sections = {
         "Views (F2)": [
@@ -119,9 +115,8 @@ def help_rows(
     }
     rows: list[Row] = []
     for title, entries in sections.items():
-        texts = [row.content.plain.casefold() for row in entries]
-        pairs = zip(entries, texts, strict=True)
-        if found := [row for row, text in pairs if all(word in text for word in words)]:
+        found = [row for row in entries if all(w in row.content.plain.casefold() for w in words)]
+        if found:
             heading = Row(Content.styled(title, "$foreground bold"))
             rows += [*([Row(Content(""))] if rows else []), heading, *found]
     return rows or [Row(Content.styled(f"nothing here has {safe_line(sought)!r} in it", _MUTED))]

@@ -242,10 +242,7 @@ class RaceScreen(SteadyScreen[None]):
 
 
 class LiveRaceScreen(RaceScreen):
-    """A race over the chat: its runs while they are recorded, then both on one clock.
-
-    Escape and q go back to the chat, and stop what is still recorded.
-    """
+    """A race over the chat, from its first token on; Escape and q stop it, and go back."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*RACE_BACK]
 

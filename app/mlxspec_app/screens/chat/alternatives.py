@@ -20,10 +20,11 @@ class Alternatives:
         self._asked = None
 
     def act(self) -> None:
-        """Ask for the alternatives to the token under the cursor, or branch with the chosen one."""
+        """Ask for alternatives to the token under the cursor, branch, or unfold a message."""
         inspector = self._screen.query_one(Inspector)
         messages, reply = self._feed.state.messages, self._screen.transcript.pointed_message
         if inspector.facts is None or not isinstance(reply, Reply):
+            self._screen.transcript.toggle_parts(reply)
             return
         if self._feed.state.phase == "busy":
             self._screen.notify("the model is busy: Esc stops it, then try again", timeout=4)

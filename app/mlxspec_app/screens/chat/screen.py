@@ -345,11 +345,7 @@ class ChatScreen(ConversationScreen):
             self.call_later(self.action_alternatives)  # after the facts of the token
 
     def action_alternatives(self) -> None:
-        """Ask for alternatives to a token of a reply; of a message of the user, open long parts."""
-        if isinstance(self.transcript.pointed_message, Reply):
-            self._alternatives.act()
-        else:
-            self.transcript.toggle_parts(self.transcript.pointed_message)
+        self._alternatives.act()
 
     def action_pick(self, step: Step) -> None:
         if not self.query_one(Inspector).pick(step):

@@ -239,7 +239,6 @@ class Transcript(Stream, can_focus=False):
         self._point(tokens.moved(messages, at, unit, step) if at else tokens.last_token(messages))
 
     def on_click(self, event: events.Click) -> None:
-        """Unfold what the user sent, or fold it."""
         for message in self._messages[self._first :]:
             shown = self._shown.get(message.number)
             if shown is not None and shown.text is event.widget and shown.text.is_user:
