@@ -1,7 +1,7 @@
-"""Draw the pictures of the README: `python assets/make_screenshot.py [NAME ...]`.
+"""Draw the pictures of README and guide: `python assets/make_screenshot.py [NAME ...]`.
 
 The app itself draws them: recorded traces are played without a terminal, keys are pressed as a
-user would, and the screen is exported as SVG; the picture in motion is that of `mlxspec export`.
+user would, and the screen is exported as SVG; the race in motion is that of `mlxspec race`.
 Needs no model. `record.py` makes the traces; to have all of it anew, on a machine that does
 nothing else:
 
@@ -24,7 +24,6 @@ from mlxspec.trace.events import TurnStarted
 from mlxspec.trace.file import read_trace
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.rounds import Round
-from mlxspec_app.export.filing import FORMATS
 from mlxspec_app.export.race import animation as render_race
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.race import open_race
@@ -123,11 +122,6 @@ async def race(names: tuple[str, str], share: float, *keys: str) -> str:
         return _picture(app)
 
 
-async def animated(name: str) -> str:
-    """Return a chat that writes itself."""
-    return FORMATS["animation"].render(Recording.read(ASSETS / f"{name}.jsonl"))
-
-
 async def animated_race(plain: str, drafted: str) -> str:
     """Return a race that plays by itself."""
     paths = [ASSETS / f"{name}.jsonl" for name in (plain, drafted)]
@@ -140,15 +134,10 @@ def _picture(app: MlxspecApp) -> str:
 
 PICTURES: dict[str, Callable[[], Awaitable[str]]] = {
     "chat": lambda: chat("chat", "f3", "f4", size=WIDE, turns=2),
-    "chat.animation": lambda: animated("chat"),
     "tree": lambda: replay("sampling", fullest_tree("sampling"), "space", "f2", "f3", "f4"),
-    "drafters": lambda: chat("code", "f2", "tab", *["I"] * 4),
-    "sampling": lambda: chat("sampling"),
-    "rotating": lambda: chat("rotating", size=NARROW),
     "replay": lambda: replay("code", 0.4, "space", "f3", "right_curly_bracket", size=NARROW),
     "race": lambda: race(("code-plain", "code"), 0.3),
     "race.animation": lambda: animated_race("code-plain", "code"),
-    "help": lambda: chat("chat", "f1", turns=1),
 }
 
 

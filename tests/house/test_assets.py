@@ -6,8 +6,6 @@ import pytest
 
 from mlxspec.trace.events import CostMeasured, GenerationFinished
 from mlxspec.trace.file import read_trace
-from mlxspec_app.export.filing import FORMATS
-from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.compare import compare
 from mlxspec_app.playback.race import Track
 from tests.support.paths import ROOT
@@ -67,16 +65,20 @@ async def test_a_picture_shows_the_app_and_loads_nothing():
     assert "@import" not in svg
 
 
-async def test_pictures_in_motion_are_those_of_their_recordings_and_the_readme_begins_with_one():
+async def test_the_readme_begins_with_the_race_as_it_is_drawn_today():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     first = readme.split("![", 1)[1].split("(", 1)[1].split(")")[0]
     assert first == "assets/race.animation.svg"
-    pictures = {
-        "chat": FORMATS["animation"].render(Recording.read(ASSETS / "chat.jsonl")),
-        "race": await script("make_screenshot").PICTURES["race.animation"](),
-    }
-    for name, drawing in pictures.items():
-        drawn = (ASSETS / f"{name}.animation.svg").read_text(encoding="utf-8")
-        is_current = drawn == drawing
-        assert is_current, f"draw it anew: python assets/make_screenshot.py {name}.animation"
-        assert len(drawn.encode()) < MOST_BYTES
+    drawn = (ROOT / first).read_text(encoding="utf-8")
+    is_current = drawn == await script("make_screenshot").PICTURES["race.animation"]()
+    assert is_current, "draw it anew: python assets/make_screenshot.py race.animation"
+    assert len(drawn.encode()) < MOST_BYTES
+
+
+def test_every_picture_is_drawn_by_the_script_and_shown_on_a_page():
+    pages = "".join(
+        path.read_text("utf-8") for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"))
+    )
+    names = {path.stem for path in ASSETS.glob("*.svg")}
+    assert names == set(script("make_screenshot").PICTURES)
+    assert [name for name in names if f"assets/{name}.svg)" not in pages] == []
