@@ -134,7 +134,7 @@ def _picture(app: MlxspecApp) -> str:
 
 PICTURES: dict[str, Callable[[], Awaitable[str]]] = {
     "chat": lambda: chat("chat", "f3", "f4", size=WIDE, turns=2),
-    "tree": lambda: replay("sampling", fullest_tree("sampling"), "space", "f2", "f3", "f4"),
+    "tree": lambda: replay("sampling", fullest_tree("sampling"), "space", "f3", "f4"),
     "replay": lambda: replay("code", 0.4, "space", "f3", "right_curly_bracket", size=NARROW),
     "race": lambda: race(("code-plain", "code"), 0.3),
     "race.animation": lambda: animated_race("code-plain", "code"),
