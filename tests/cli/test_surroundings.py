@@ -100,7 +100,7 @@ def test_in_a_locale_of_ascii_a_chat_goes_on_whatever_is_said(run, model):
     said = "hü 你\n".encode() + b"caf\xe9\n/help\n"
     done = run(*plain(model), said=said, **PLAIN_ASCII)
     assert done.returncode == 1, done.stderr
-    assert done.stderr.count(b"4 tokens") == 1  # the first line; of the second it is said
+    assert done.stderr.count(b"none: 4 tokens") == 1  # the first line; of the second it is said
     assert b"mlxspec: the text is not UTF-8" in done.stderr
     assert b"Traceback" not in done.stderr
     assert b"Ctrl-D ends the chat" in done.stderr

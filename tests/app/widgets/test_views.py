@@ -68,9 +68,9 @@ async def test_the_panels_come_and_go_with_their_keys():
         await driver.press("f3")
         assert not driver.screen.query_one(TreePanel).display
         await driver.pilot.resize_terminal(90, 30)
-        await driver.press("f4")
-        assert not driver.screen.query_one(StatsPanel).display
-        assert "need 100 columns" in driver.shown
+        for is_shown in (False, True):  # over the text, where both do not fit side by side
+            await driver.press("f4")
+            assert driver.screen.query_one(StatsPanel).display is is_shown
 
 
 @pytest.mark.parametrize(("view", "height"), [("xray", 3), ("colours", 2)])
