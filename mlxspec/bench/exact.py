@@ -42,10 +42,7 @@ class ExactRow:
 
     @property
     def words(self) -> str:
-        return (
-            f"cache {self.cache}, {self.drafter}: {self.num_different} of {self.num_replies} "
-            f"replies differ by a bit; without the mode {self.usually_different} do"
-        )
+        return f"cache {self.cache}, {self.drafter}: {_differing([self])}"
 
 
 @dataclass(frozen=True)
@@ -65,11 +62,14 @@ class ExactResult:
 
     @property
     def verdict_text(self) -> str:
-        total = sum(row.num_replies for row in self.rows)
-        wrong = sum(row.num_different for row in self.rows)
-        usual = sum(row.usually_different for row in self.rows)
-        verdict = "exact" if self.is_lossless else "NOT exact"
-        return f"{verdict}: {wrong} of {total} replies differ by a bit; without the mode {usual} do"
+        return f"{'exact' if self.is_lossless else 'NOT exact'}: {_differing(self.rows)}"
+
+
+def _differing(rows: Sequence[ExactRow]) -> str:
+    total = sum(row.num_replies for row in rows)
+    wrong = sum(row.num_different for row in rows)
+    usual = sum(row.usually_different for row in rows)
+    return f"{wrong} of {total} replies differ by a bit; without the mode {usual} do"
 
 
 def check_exact(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -> ExactResult:

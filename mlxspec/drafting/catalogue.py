@@ -52,7 +52,11 @@ def list_offers() -> list[ModelEntry]:
     bandwidth = _bandwidth() if wanted and not is_busy() else 0.0
     # A speed that would be told as 0 is not told.
     speeds = [round(bandwidth / offer.read_gb, 1) or None for offer in wanted]
-    return [replace(_entry(o), expected_tps=s) for o, s in zip(wanted, speeds, strict=True)]
+    best = recommended()
+    return [
+        replace(_entry(offer), expected_tps=speed, is_recommended=offer == best)
+        for offer, speed in zip(wanted, speeds, strict=True)
+    ]
 
 
 def recommended_model() -> ModelEntry | None:
@@ -61,7 +65,9 @@ def recommended_model() -> ModelEntry | None:
     if offer is None:
         return None
     here = find_model(offer.repository)
-    return here if here is not None and not here.problem else _entry(offer)
+    if here is not None and not here.problem:
+        return here
+    return replace(_entry(offer), is_recommended=True)
 
 
 def _entry(offer: Offer) -> ModelEntry:
@@ -72,7 +78,6 @@ def _entry(offer: Offer) -> ModelEntry:
         is_here=False,
         memory_gb=offer.memory_gb,
         licence=offer.licence,
-        is_recommended=offer == recommended(),
     )
 
 

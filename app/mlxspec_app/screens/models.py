@@ -144,8 +144,8 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
         self._drafters.show(self._shelf.drafter_rows(source), self._shelf.drafter_index(source))
 
     def _show_news(self) -> None:
-        news = load_news(self._state) or fetch_news(self._user_data.fetching)
-        news = news or table_news(self._state.table)
+        state, fetching = self._state, self._user_data.fetching
+        news = load_news(state) or fetch_news(fetching) or table_news(state.table)
         row = self.query_one("#news", Static)
         row.display = bool(news)
         is_fetching = self._fetching is not None
